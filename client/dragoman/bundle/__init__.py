@@ -1,0 +1,1 @@
+"""The bundle contract: what `dragoman export` writes and everything else reads."""

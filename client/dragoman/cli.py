@@ -1,0 +1,91 @@
+"""The `dragoman` command: finds the command, parses, runs it, and turns an error into a sentence.
+
+A command is a module named by the entry-point group `dragoman.commands` with three things: `HELP`, one line;
+`configure(parser)`; and `run(arguments) -> int`, the exit code. It is imported only when it is asked for, so that
+`dragoman translate` never pays for torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from importlib.metadata import entry_points, version
+from types import ModuleType
+
+from dragoman.errors import DragomanError, UsageError
+
+__all__ = ["main"]
+
+_EXTRA = {"dragoman.export": "export", "dragoman.serving": "serving"}
+_SUMMARY = {
+    "export": "checkpoint → verified bundle",
+    "inspect": "show and check a bundle",
+    "serve": "serve bundles behind Triton",
+    "translate": "translate text over gRPC",
+    "status": "what a server is doing",
+    "loadtest": "load-test a deployment",
+}
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; 0 for success, 1 for failure, 2 for impossible usage, 130 after Ctrl-C."""
+    arguments = sys.argv[1:] if argv is None else argv
+    commands = {entry.name: entry.value for entry in entry_points(group="dragoman.commands")}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview(commands))
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"dragoman {version('dragoman')}")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in commands:
+        print(f"dragoman: there is no command {name!r}\n\n{_overview(commands)}", file=sys.stderr)
+        return USAGE
+    try:
+        command = _load(commands[name])
+        parser = argparse.ArgumentParser(
+            prog=f"dragoman {name}", description=command.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        command.configure(parser)
+        return int(command.run(parser.parse_args(rest)))
+    except UsageError as error:
+        print(f"dragoman {name}: {error}", file=sys.stderr)
+        return USAGE
+    except DragomanError as error:
+        print(f"dragoman {name}: {error}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        print(f"dragoman {name}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _load(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        part = ".".join(module.split(".")[:2])
+        if part not in _EXTRA or (error.name or "").startswith("dragoman"):
+            raise
+        extra = _EXTRA[part]
+        raise UsageError(f"this command needs {error.name!r}: pip install 'dragoman[{extra}]'") from error
+
+
+def _overview(commands: dict[str, str]) -> str:
+    lines = [f"  {name:<10} {_SUMMARY.get(name, '')}" for name in sorted(commands, key=_order)]
+    return "\n".join(
+        [
+            "usage: dragoman COMMAND …",
+            "",
+            "Puts a trained translation model in production: export it, serve it, call it, load it.",
+            "",
+            *lines,
+            "",
+            "dragoman COMMAND --help explains each, with an example.",
+        ]
+    )
+
+
+def _order(name: str) -> int:
+    return list(_SUMMARY).index(name) if name in _SUMMARY else len(_SUMMARY)

@@ -1,0 +1,1 @@
+"""Translate over gRPC: Translator, AsyncTranslator and their commands."""

@@ -1,0 +1,104 @@
+"""The one exception tree.
+
+DragomanError
+├── UsageError           the command line or a call is impossible as written; exit code 2
+├── ExportError          the checkpoint, the conversion or the verification
+│   ├── CheckpointError      not a checkpoint, or one that can't be read whole
+│   ├── VerificationError    the exported graphs do not say what the original says
+│   └── EngineBuildError     TensorRT could not build an engine
+├── BundleError          a bundle that can't be trusted: missing, tampered, too new
+├── ServeError           the server can't start or can't go on: port in use, no memory, no Triton
+└── RequestError         one request went wrong; its neighbours did not
+    ├── InvalidRequest       the caller's fault; retrying won't help
+    ├── Overloaded           refused at the door; retry after `retry_after_s`
+    ├── DeadlineExceeded     the time the caller gave has passed
+    ├── Cancelled            the caller went away
+    └── ServerError          ours
+        └── TransportError       the server could not be reached, or the connection broke
+
+A message names the cause, the value and the way out.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BundleError",
+    "Cancelled",
+    "CheckpointError",
+    "DeadlineExceeded",
+    "DragomanError",
+    "EngineBuildError",
+    "ExportError",
+    "InvalidRequest",
+    "Overloaded",
+    "RequestError",
+    "ServeError",
+    "ServerError",
+    "TransportError",
+    "UsageError",
+    "VerificationError",
+]
+
+
+class DragomanError(Exception):
+    """Everything dragoman raises on purpose."""
+
+
+class UsageError(DragomanError):
+    """The command line or a call is impossible as written."""
+
+
+class ExportError(DragomanError):
+    """A checkpoint could not be turned into a bundle; nothing was written."""
+
+
+class CheckpointError(ExportError):
+    """Not a checkpoint, or one that can't be read whole."""
+
+
+class VerificationError(ExportError):
+    """The exported graphs do not say what the original model says."""
+
+
+class EngineBuildError(ExportError):
+    """TensorRT could not parse a graph or build an engine from it."""
+
+
+class BundleError(DragomanError):
+    """A bundle that can't be trusted: missing, tampered with, or too new."""
+
+
+class ServeError(DragomanError):
+    """The server can't start or can't go on."""
+
+
+class RequestError(DragomanError):
+    """One request went wrong; its neighbours did not."""
+
+
+class InvalidRequest(RequestError):
+    """The caller's fault; retrying won't help."""
+
+
+class Overloaded(RequestError):
+    """Refused at the door; try again after `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineExceeded(RequestError):
+    """The time the caller gave has passed."""
+
+
+class Cancelled(RequestError):
+    """The caller went away before the answer."""
+
+
+class ServerError(RequestError):
+    """Ours: the server failed at a request it should have answered."""
+
+
+class TransportError(ServerError):
+    """The server could not be reached, or the connection broke."""

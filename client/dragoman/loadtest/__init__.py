@@ -1,0 +1,1 @@
+"""Load-test a deployment: arrivals, workload, measurement, report."""

@@ -1,0 +1,142 @@
+"""The wire contract: what the client sends and the Triton models take.
+
+Every input is BYTES, because a numeric input of variable shape lets a caller name a shape without sending it.
+Options are one JSON object, so that a client in any language can write them and a new one needs no new tensor.
+`docs/wire.md` says the same for people; a contract test keeps `model_repository/*/config.pbtxt` equal to this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = [
+    "DECODER",
+    "ENCODER",
+    "MODELS",
+    "TRANSLATE",
+    "TRANSLATE_STREAM",
+    "WIRE_VERSION",
+    "ErrorCode",
+    "Limits",
+    "Tensor",
+    "TritonModel",
+]
+
+WIRE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A Triton tensor; -1 in `dims` varies."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TritonModel:
+    """A Triton model's signature."""
+
+    name: str
+    decoupled: bool
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+TEXT = Tensor("TEXT", "BYTES", (-1,))
+"""Source texts, UTF-8, one an element."""
+
+OPTIONS = Tensor("OPTIONS", "BYTES", (1,), optional=True)
+"""A JSON object, UTF-8. For translate, translate_stream and encoder: the fields of DecodingOptions that differ from
+the model's own, and beside them `model` (which bundle, when several are served), `request_id`, `timeout_ms`,
+`priority` ("interactive" | "batch"), `prefix_text` (forced start of the translation), `long_input` ("split" | "refuse"),
+`cache` (false: do not answer from the response cache)."""
+
+TRANSLATION = Tensor("TRANSLATION", "BYTES", (-1, -1))
+"""(texts, hypotheses), best first."""
+
+SCORE = Tensor("SCORE", "FP32", (-1, -1))
+"""(texts, hypotheses): the search's score: sum of log-probabilities over length ** length_penalty."""
+
+TOKEN_COUNT = Tensor("TOKEN_COUNT", "INT32", (-1, -1))
+"""(texts, hypotheses): target tokens of each hypothesis with its end token."""
+
+DETAILS = Tensor("DETAILS", "BYTES", (1,))
+"""A JSON object: `model`, `version`, `request_id` and `texts`: for each text `source_tokens`, `queue_ms`,
+`first_token_ms`, `total_ms`, `steps`, `parts` (sentences it was split into), `cached`, `finish` ("eos" | "length")."""
+
+CHUNK = Tensor("CHUNK", "BYTES", (1,))
+"""Text that has just been decided; the chunks of a stream joined are the translation."""
+
+FINAL = Tensor("FINAL", "BOOL", (1,))
+"""True in the last response of a stream, whose DETAILS is complete; elsewhere DETAILS is `{}`."""
+
+SESSION = Tensor("SESSION", "BYTES", (1,))
+"""Names the caches of one client-driven decoding; an unguessable string."""
+
+MODEL_INFO = Tensor("MODEL_INFO", "BYTES", (1,))
+"""A JSON object: `model`, `tokens` (pad, eos, decoder_start), `generation` (the model's own DecodingOptions),
+`source_tokens` (a number a text), `prefix` (token ids a text: [] or what prefix_text became), `target_vocabulary`,
+`max_target_tokens`, `idle_timeout_s`."""
+
+STEP = Tensor("STEP", "BYTES", (1,))
+"""Little-endian int32 triples (source, parent, token), one a row, rows of one source side by side: decode `token` for
+source number `source` after row `parent` of the previous step (-1 at the first step). A source that is left out is done
+and its cache is freed; the same for every row."""
+
+COMMAND = Tensor("COMMAND", "BYTES", (1,))
+"""A JSON object: {"do": "step", "candidates": k} | {"do": "text", "tokens": [[…], …]} | {"do": "close"}."""
+
+BEST_TOKENS = Tensor("BEST_TOKENS", "INT32", (-1, -1))
+"""(rows, candidates), best first; (0, 0) when the command was not a step."""
+
+BEST_LOG_PROBS = Tensor("BEST_LOG_PROBS", "FP32", (-1, -1))
+"""(rows, candidates): log-softmax of the logits."""
+
+BEST_LOGITS = Tensor("BEST_LOGITS", "FP32", (-1, -1))
+"""(rows, candidates): the logits themselves, which some processors work on."""
+
+DECODED = Tensor("DECODED", "BYTES", (-1,))
+"""Texts of the token lists of a "text" command; empty for the others."""
+
+TRANSLATE = TritonModel("translate", False, (TEXT, OPTIONS), (TRANSLATION, SCORE, TOKEN_COUNT, DETAILS))
+TRANSLATE_STREAM = TritonModel("translate_stream", True, (TEXT, OPTIONS), (CHUNK, FINAL, DETAILS))
+ENCODER = TritonModel("encoder", False, (TEXT, OPTIONS), (SESSION, MODEL_INFO))
+DECODER = TritonModel(
+    "decoder",
+    False,
+    (SESSION, COMMAND, Tensor("STEP", "BYTES", (1,), optional=True)),
+    (BEST_TOKENS, BEST_LOG_PROBS, BEST_LOGITS, DECODED),
+)
+MODELS = (TRANSLATE, TRANSLATE_STREAM, ENCODER, DECODER)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server takes in one request, whatever the model could do."""
+
+    max_texts: int = 256
+    max_text_bytes: int = 100_000
+    max_options_bytes: int = 16_384
+    max_beam_size: int = 16
+    max_timeout_ms: int = 600_000
+
+
+class ErrorCode(str, Enum):
+    """How an error says its kind: its message starts with `CODE: `.
+
+    Triton has too few status codes for our tree. OVERLOADED writes its hint first:
+    `OVERLOADED retry_after_ms=250: the queue is full (256 requests)`.
+    """
+
+    INVALID_REQUEST = "INVALID_REQUEST"  # gRPC INVALID_ARGUMENT
+    OVERLOADED = "OVERLOADED"  # gRPC UNAVAILABLE
+    DRAINING = "DRAINING"  # gRPC UNAVAILABLE: this server is going away, another may answer
+    RESTARTING = "RESTARTING"  # gRPC UNAVAILABLE: the engine died; the request may be sent again
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"  # gRPC CANCELLED, for Triton has no better
+    CANCELLED = "CANCELLED"  # gRPC CANCELLED
+    SESSION_LOST = "SESSION_LOST"  # gRPC NOT_FOUND: idle too long, closed, or the engine was restarted
+    INTERNAL = "INTERNAL"  # gRPC INTERNAL

@@ -1,0 +1,1 @@
+"""Checkpoint to bundle: read, lower to ONNX, verify, write."""

@@ -1,0 +1,1 @@
+"""Serve bundles: the engine, its process and Triton."""

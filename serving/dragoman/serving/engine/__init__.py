@@ -1,0 +1,1 @@
+"""Continuous batching: requests, scheduler, caches and the step loop, without Triton and ONNX Runtime."""

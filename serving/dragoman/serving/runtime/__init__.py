@@ -1,0 +1,1 @@
+"""What runs a step: ONNX Runtime, or a fake for tests."""
