@@ -156,7 +156,10 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class VerificationCase:
-    """One way the exported graphs were run beside the original."""
+    """One way the exported graphs were run beside the original.
+
+    `ties`: sentences that differ only where the original itself finds both answers equally good to fp32 rounding.
+    """
 
     name: str
     lowering: Lowering
@@ -164,8 +167,10 @@ class VerificationCase:
     identical: int
     tokens: int
     worst_log_prob_difference: float
+    ties: int = 0
     bleu: float | None = None
     chrf: float | None = None
+    quality_loss: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,56 @@
+# `make help` lists the targets. Everything happens in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+BUNDLE := bundles/tatoeba-en-de
+MODEL  := models/tatoeba-en-de
+# Locked versions of every dependency, one file a Python version.
+LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
+PYTEST := $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint unit integration bench bench-quick soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with everything; the command is .venv/bin/dragoman
+
+$(STAMP): pyproject.toml $(wildcard constraints/*.txt)
+	@test -f $(LOCK) || { echo "dragoman runs on Python 3.10 to 3.12; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (a few minutes the first time) …"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) torch==2.13.0 hatchling editables
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) --no-build-isolation --editable '.[dev]'
+	@touch $(STAMP)
+
+$(BUNDLE)/manifest.json: $(STAMP)
+	@$(BIN)/dragoman export $(MODEL) --output $(BUNDLE) --force
+
+demo: $(BUNDLE)/manifest.json ## export the bundled model, start the real Triton, translate over gRPC, show the result
+	@$(BIN)/python examples/demo.py --bundle $(BUNDLE)
+
+test: lint ## set up, then lint, type-check and run all tests
+	@$(PYTEST)
+
+lint: setup ## ruff, mypy --strict and the import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
+
+unit: setup ## the fast tests only
+	@$(PYTEST) tests/unit tests/property tests/contract
+
+integration: setup ## the tests on the real server only
+	@$(PYTEST) tests/integration tests/chaos tests/security
+
+bench-quick: setup ## the benchmarks in a short form (below 10 minutes)
+	@$(BIN)/python -m benchmarks --quick
+
+bench: setup ## all benchmarks
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,0 +1,50 @@
+"""What a model said, and the interfaces of the two sides that are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragoman.search.options import DecodingOptions
+
+__all__ = ["Answer", "Answers", "Exported", "FloatArray", "IntArray", "Original"]
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The best hypothesis of one source: its tokens with the end token, and the search's score."""
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+Answers = list[Answer]
+
+
+class Original(Protocol):
+    """The model as it was trained: what it says is right."""
+
+    name: str
+
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+        """The best hypothesis of each source, all in one padded batch."""
+
+    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        """(target tokens, vocabulary): log-probabilities of every next token while `target` is forced."""
+
+
+class Exported(Protocol):
+    """The graphs: what they say is checked."""
+
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+        """The best hypothesis of each source, all in one padded batch."""
+
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
+        """(target tokens, k) twice: the best next tokens and their log-probabilities while `target` is forced."""

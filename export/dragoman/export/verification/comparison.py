@@ -1,0 +1,195 @@
+"""Original and exported side by side: every case of a verification, and the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dragoman.bundle.manifest import Lowering, Precision, Verification, VerificationCase
+from dragoman.bundle.tokenizer import Tokenizer
+from dragoman.errors import VerificationError
+from dragoman.export.progress import Advance
+from dragoman.export.verification.answers import Answer, Answers, Exported, Original
+from dragoman.export.verification.corpus import Corpus
+from dragoman.export.verification.quality import score
+from dragoman.search.options import DecodingOptions
+
+__all__ = ["Judge", "Source"]
+
+BATCH = 32
+ALONE = 6
+"""Sentences that are also decoded one at a time, without padding."""
+FORCED = 4
+"""Sentences whose tokens are forced, to compare log-probabilities step by step."""
+MAX_LENGTH = 96
+"""Target tokens after which both sides stop; an untrained model would go on to its limit."""
+TIE = 5e-5
+"""Two log-probabilities closer than this are equal in fp32: which one wins is a matter of rounding."""
+
+DEFAULT_LOSS_AGAINST_REFERENCES = 0.5
+DEFAULT_LOSS_AGAINST_ORIGINAL = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One sentence, as text and as the ids both sides get."""
+
+    text: str
+    ids: tuple[int, ...]
+    references: tuple[str, ...]
+
+
+class Judge:
+    """Knows what the original says; compares what each lowering says with it."""
+
+    def __init__(
+        self, original: Original, tokenizer: Tokenizer, corpus: Corpus, generation: DecodingOptions, max_source_tokens: int
+    ) -> None:
+        self._original, self._tokenizer = original, tokenizer
+        self._scored_against_references = corpus.has_references
+        encoded = [
+            Source(text, tuple(tokenizer.encode(text)[:max_source_tokens]), references)
+            for text, references in zip(corpus.sentences, corpus.references, strict=True)
+        ]
+        self._sources = sorted(encoded, key=lambda source: len(source.ids))  # batches of similar lengths: little padding
+        short = dataclasses.replace(generation, max_length=min(generation.max_length, MAX_LENGTH), num_hypotheses=1)
+        beams = generation.beam_size if generation.beam_size > 1 else 4
+        self._searches = {
+            "greedy": dataclasses.replace(short, beam_size=1),
+            f"beam {beams}": dataclasses.replace(short, beam_size=beams),
+        }
+        self._said: dict[tuple[str, int], Answers] = {}
+
+    def cases(self, exported: Exported, lowering: Lowering, advance: Advance) -> Iterator[VerificationCase]:
+        """Every comparison of one lowering, yielded as it is done."""
+        total, done = 2 * len(self._searches) + 1, 0
+        for name, options in self._searches.items():
+            for batch, sources in ((1, _spread(self._sources, ALONE)), (BATCH, self._sources)):
+                yield self._generated(exported, lowering, name, options, sources, batch)
+                done += 1
+                advance(done / total)
+        yield self._forced(exported, lowering)
+        advance(1.0)
+
+    def verdict(
+        self, cases: Sequence[VerificationCase], precision: Precision, max_quality_loss: float | None
+    ) -> Verification:
+        """The result for the manifest; VerificationError when the graphs are not good enough to be written."""
+        if max_quality_loss is None:
+            references = self._scored_against_references
+            max_quality_loss = DEFAULT_LOSS_AGAINST_REFERENCES if references else DEFAULT_LOSS_AGAINST_ORIGINAL
+        against = "references" if self._scored_against_references else "original"
+        loss = max((case.quality_loss for case in cases), default=0.0)
+        if precision == "fp32" and (wrong := [case for case in cases if case.identical + case.ties < case.sentences]):
+            listed = "; ".join(f"{case.lowering} {case.name}: {case.sentences - case.identical - case.ties}" for case in wrong)
+            raise VerificationError(
+                f"the fp32 graphs differ from {self._original.name} ({listed} sentences differ); nothing was written. "
+                "This is a bug in the export: please report it with the model's config.json"
+            )
+        if loss > max_quality_loss:
+            raise VerificationError(
+                f"{precision} loses {loss:.2f} {'BLEU' if against == 'references' else 'chrF'} points against the {against}, "
+                f"more than --max-quality-loss {max_quality_loss:g}; nothing was written. "
+                "Choose a higher --precision or allow the loss"
+            )
+        return Verification(
+            reference=self._original.name,
+            scored_against="references" if self._scored_against_references else "original",
+            max_quality_loss=max_quality_loss,
+            quality_loss=loss,
+            cases=tuple(cases),
+        )
+
+    def _generated(
+        self,
+        exported: Exported,
+        lowering: Lowering,
+        name: str,
+        options: DecodingOptions,
+        sources: Sequence[Source],
+        batch: int,
+    ) -> VerificationCase:
+        pairs: list[tuple[Source, Answer, Answer]] = []
+        for start in range(0, len(sources), batch):
+            chunk = sources[start : start + batch]
+            theirs = self._originally(name, options, chunk)
+            ours = exported.generate([source.ids for source in chunk], options)
+            pairs += zip(chunk, theirs, ours, strict=True)
+        different = [pair for pair in pairs if pair[1].tokens != pair[2].tokens]
+        same = [pair for pair in pairs if pair[1].tokens == pair[2].tokens]
+        quality, loss = self._quality(pairs)
+        return VerificationCase(
+            name=f"{name}, batch {batch}",
+            lowering=lowering,
+            sentences=len(pairs),
+            identical=len(same),
+            ties=sum(self._tied(*pair, options) for pair in different),
+            tokens=sum(len(pair[1].tokens) for pair in pairs),
+            worst_log_prob_difference=max((abs(theirs.score - ours.score) for _, theirs, ours in same), default=0.0),
+            bleu=quality[0],
+            chrf=quality[1],
+            quality_loss=loss,
+        )
+
+    def _originally(self, name: str, options: DecodingOptions, chunk: Sequence[Source]) -> Answers:
+        """What the original says; each sentence is asked in the same batch for every lowering, and only once."""
+        key = (name, hash(tuple(source.ids for source in chunk)))
+        if key not in self._said:
+            self._said[key] = self._original.generate([source.ids for source in chunk], options)
+        return self._said[key]
+
+    def _quality(self, pairs: Sequence[tuple[Source, Answer, Answer]]) -> tuple[tuple[float, float], float]:
+        theirs = [self._tokenizer.decode(pair[1].tokens) for pair in pairs]
+        ours = [self._tokenizer.decode(pair[2].tokens) for pair in pairs]
+        if not self._scored_against_references:
+            quality = score(ours, [[text] for text in theirs])
+            return (quality.bleu, quality.chrf), (0.0 if ours == theirs else 100.0 - quality.chrf)
+        references = [source.references for source, _, _ in pairs]
+        quality = score(ours, references)
+        return (quality.bleu, quality.chrf), max(0.0, score(theirs, references).bleu - quality.bleu)
+
+    def _tied(self, source: Source, theirs: Answer, ours: Answer, options: DecodingOptions) -> bool:
+        """Whether the original itself finds both answers equally good, so that rounding chose between them."""
+        if options.beam_size > 1:
+            return abs(self._rescored(source, theirs, options) - self._rescored(source, ours, options)) < TIE
+        apart = next((i for i, (a, b) in enumerate(zip(theirs.tokens, ours.tokens, strict=False)) if a != b), None)
+        if apart is None:
+            return False
+        step = self._original.log_probs(source.ids, theirs.tokens)[apart]
+        return bool(abs(step[theirs.tokens[apart]] - step[ours.tokens[apart]]) < TIE)
+
+    def _rescored(self, source: Source, answer: Answer, options: DecodingOptions) -> float:
+        steps = self._original.log_probs(source.ids, answer.tokens)
+        total = steps[np.arange(len(answer.tokens)), list(answer.tokens)].sum()
+        return float(total) / len(answer.tokens) ** options.length_penalty
+
+    def _forced(self, exported: Exported, lowering: Lowering) -> VerificationCase:
+        sources = _spread(self._sources, FORCED)
+        said = self._originally("greedy", self._searches["greedy"], sources)
+        worst, identical, tokens = 0.0, 0, 0
+        for source, answer in zip(sources, said, strict=True):
+            theirs = self._original.log_probs(source.ids, answer.tokens)  # (steps, vocabulary)
+            best, log_probs = exported.forced(source.ids, answer.tokens)  # (steps, k)
+            difference = np.abs(np.take_along_axis(theirs, best, axis=1) - log_probs)
+            worst = max(worst, float(difference.max()))
+            identical += bool((theirs.argmax(1) == best[:, 0]).all())
+            tokens += len(answer.tokens)
+        return VerificationCase(
+            name="forced tokens",
+            lowering=lowering,
+            sentences=len(sources),
+            identical=identical,
+            ties=len(sources) - identical if worst < TIE else 0,
+            tokens=tokens,
+            worst_log_prob_difference=worst,
+        )
+
+
+def _spread(sources: Sequence[Source], count: int) -> list[Source]:
+    """`count` of the sources, the shortest and the longest among them, evenly spread between."""
+    if len(sources) <= count:
+        return list(sources)
+    return [sources[round(i * (len(sources) - 1) / (count - 1))] for i in range(count)]

@@ -1,0 +1,89 @@
+"""The original model, run by Hugging Face `generate`: the judge of an export."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.verification.answers import Answer, Answers, FloatArray
+from dragoman.search.options import DecodingOptions
+
+__all__ = ["HuggingFaceModel"]
+
+_EARLY_STOPPING = {"heuristic": False, "first": True, "never": "never"}
+
+
+class HuggingFaceModel:
+    """The checkpoint as transformers runs it, in fp32 on the CPU, from the directory alone."""
+
+    def __init__(self, checkpoint: Path, tokens: SpecialTokens) -> None:
+        import transformers
+
+        self.name = f"transformers {transformers.__version__} generate"
+        self._tokens = tokens
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # transformers warns about settings that generate() is told explicitly
+            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint, local_files_only=True, dtype=torch.float32)
+        self._model = model.eval()
+
+    @torch.inference_mode()
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+        """The best hypothesis of each source, all in one padded batch."""
+        ids, mask = self._padded(sources)
+        out = self._model.generate(ids, attention_mask=mask, generation_config=self._generation(options))
+        start = 1 + len(options.prefix)
+        rows = [self._trimmed(row[start:].tolist()) for row in out.sequences]
+        if options.beam_size > 1:
+            scores = out.sequences_scores.tolist()
+        else:
+            steps = self._model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
+            scores = [float(step[: len(row)].sum()) / len(row) for step, row in zip(steps, rows, strict=True)]
+        return [Answer(tuple(row), score) for row, score in zip(rows, scores, strict=True)]
+
+    @torch.inference_mode()
+    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        """(target tokens, vocabulary): log-probabilities of every next token while `target` is forced."""
+        ids, mask = self._padded([source])
+        decoder_ids = torch.tensor([[self._tokens.decoder_start, *target[:-1]]])
+        logits = self._model(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder_ids).logits
+        result: FloatArray = logits[0].float().log_softmax(-1).numpy()
+        return result
+
+    def _padded(self, sources: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        longest = max(map(len, sources))
+        ids = np.full((len(sources), longest), self._tokens.pad, np.int64)
+        mask = np.zeros((len(sources), longest), np.int64)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)], mask[row, : len(source)] = source, 1
+        return torch.from_numpy(ids), torch.from_numpy(mask)
+
+    def _trimmed(self, row: list[int]) -> list[int]:
+        """Up to and with the first end token: what follows is padding."""
+        return row[: row.index(self._tokens.eos) + 1] if self._tokens.eos in row else row
+
+    def _generation(self, options: DecodingOptions) -> object:
+        import transformers
+
+        return transformers.GenerationConfig(
+            num_beams=options.beam_size,
+            do_sample=False,
+            max_new_tokens=options.max_length,
+            min_new_tokens=options.min_length or None,
+            length_penalty=options.length_penalty,
+            early_stopping=_EARLY_STOPPING[options.early_stopping],
+            no_repeat_ngram_size=options.no_repeat_ngram_size,
+            repetition_penalty=options.repetition_penalty,
+            bad_words_ids=[list(word) for word in options.bad_words] or None,
+            forced_bos_token_id=options.forced_bos,
+            forced_eos_token_id=options.forced_eos,
+            decoder_start_token_id=self._tokens.decoder_start,
+            eos_token_id=self._tokens.eos,
+            pad_token_id=self._tokens.pad,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
