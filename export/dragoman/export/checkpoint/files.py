@@ -1,0 +1,127 @@
+"""Opening what a checkpoint directory holds: JSON settings and weight files, never executing a pickle."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from dragoman.errors import CheckpointError
+
+__all__ = ["open_weights", "read_json", "require_file"]
+
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+FOREIGN = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "model.npz": "Marian's own", "rust_model.ot": "Rust"}
+LFS_POINTER = b"version https://git-lfs"
+
+
+def require_file(path: Path, what: str) -> Path:
+    """`path`, or a CheckpointError that says `what` is missing; a git-lfs pointer is not the file it points to."""
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent} is not a whole checkpoint: {path.name} ({what}) is missing")
+    with path.open("rb") as stream:
+        if stream.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise CheckpointError(f"{path} is only a git-lfs pointer; fetch the real file with `git lfs pull`")
+    return path
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not readable JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise CheckpointError(f"{path} must hold a JSON object, not a {type(loaded).__name__}")
+    return loaded
+
+
+def open_weights(directory: Path) -> Mapping[str, Tensor]:
+    """All tensors of the checkpoint by name, in one file or several, read from disk only when they are asked for."""
+    for name, opener in ((SAFETENSORS, _safetensors), (PICKLED, _pickled)):
+        if (directory / name).exists():
+            return opener(require_file(directory / name, "the weights"))
+        index = directory / f"{name}.index.json"
+        if index.is_file():
+            return _sharded(index, opener)
+    foreign = [f"{name} ({owner} weights)" for name, owner in FOREIGN.items() if (directory / name).exists()]
+    found = f"; it has {', '.join(foreign)}, which dragoman does not read: convert it with transformers" if foreign else ""
+    raise CheckpointError(f"{directory} has no weights: neither {SAFETENSORS} nor {PICKLED}{found}")
+
+
+class _Safetensors(Mapping[str, Tensor]):
+    """A memory-mapped safetensors file."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = safe_open(path, framework="pt")
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is truncated or corrupt: {error}; fetch it again") from error
+        self._names = frozenset(self._file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
+        tensor: Tensor = self._file.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class _Shards(Mapping[str, Tensor]):
+    """Several weight files behind one index."""
+
+    def __init__(self, shards: Mapping[str, Mapping[str, Tensor]], shard_of: Mapping[str, str]) -> None:
+        self._shards, self._shard_of = shards, shard_of
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._shards[self._shard_of[name]][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shard_of)
+
+    def __len__(self) -> int:
+        return len(self._shard_of)
+
+
+def _safetensors(path: Path) -> Mapping[str, Tensor]:
+    return _Safetensors(path)
+
+
+def _pickled(path: Path) -> Mapping[str, Tensor]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} is corrupt, or holds more than tensors, which could run code and is refused "
+            f"({str(error).splitlines()[0]}); save it again as {SAFETENSORS}"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is truncated or corrupt: {str(error).splitlines()[0]}; fetch it again") from error
+    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
+        raise CheckpointError(f"{path} is not a state dict: it must map names to tensors")
+    return loaded
+
+
+def _sharded(index: Path, opener: Any) -> Mapping[str, Tensor]:
+    shard_of = read_json(index).get("weight_map")
+    if not isinstance(shard_of, dict) or not shard_of:
+        raise CheckpointError(f"{index} has no weight_map; fetch it again")
+    files = {name: index.parent / name for name in sorted(set(shard_of.values()))}
+    if outside := [name for name in files if Path(name).name != name]:
+        raise CheckpointError(f"{index} names files outside the checkpoint: {', '.join(outside)}")
+    shards = {name: opener(require_file(path, "a part of the weights")) for name, path in files.items()}
+    if lost := sorted(name for name, shard in shard_of.items() if name not in shards[shard]):
+        raise CheckpointError(f"{index} promises weights its files do not hold: {', '.join(lost)}; fetch them again")
+    return _Shards(shards, shard_of)

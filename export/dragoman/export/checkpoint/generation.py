@@ -1,0 +1,64 @@
+"""How the model's authors want it decoded: generation_config.json, or config.json as older checkpoints have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.errors import CheckpointError, InvalidRequest
+from dragoman.export.checkpoint.files import read_json
+from dragoman.search.options import DecodingOptions, EarlyStopping, from_mapping
+
+__all__ = ["generation_options", "generation_settings", "single_token"]
+
+EARLY_STOPPING: dict[object, EarlyStopping] = {False: "heuristic", True: "first", "never": "never"}
+
+SAME_MEANING = {
+    "num_beams": "beam_size",
+    "length_penalty": "length_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "repetition_penalty": "repetition_penalty",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    # min_length bans the end token while fewer tokens stand before it, the start token among them: the end token in its place
+    "min_length": "min_length",
+}
+
+
+def generation_settings(directory: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The raw settings, wherever this checkpoint keeps them."""
+    path = directory / "generation_config.json"
+    return read_json(path) if path.is_file() else config
+
+
+def generation_options(raw: Mapping[str, Any], tokens: SpecialTokens, max_positions: int) -> DecodingOptions:
+    """The settings as our options. Without a `max_length` the model's positions are the limit."""
+    values: dict[str, object] = {ours: raw[theirs] for theirs, ours in SAME_MEANING.items() if raw.get(theirs) is not None}
+    longest = raw.get("max_length")  # counts the start token, ours does not
+    values["max_length"] = min(longest - 1, max_positions) if isinstance(longest, int) and longest > 1 else max_positions
+    if isinstance(shortest := values.get("min_length"), int):
+        values["min_length"] = min(shortest, values["max_length"])  # type: ignore[call-overload]
+    if (early := raw.get("early_stopping")) is not None:
+        values["early_stopping"] = EARLY_STOPPING.get(early, early)
+    values["bad_words"] = [word for word in raw.get("bad_words_ids") or [] if word != [tokens.eos]]
+    values["forced_bos"] = single_token(raw, "forced_bos_token_id")
+    values["forced_eos"] = single_token(raw, "forced_eos_token_id")
+    if values.get("beam_size", 1) == 1:
+        values["sampling"] = bool(raw.get("do_sample"))
+    try:
+        return from_mapping(values, DecodingOptions())
+    except InvalidRequest as error:
+        raise CheckpointError(f"the checkpoint's generation settings are impossible: {error}") from error
+
+
+def single_token(raw: Mapping[str, Any], name: str) -> int | None:
+    """A token id that may be stored as a list of one."""
+    value = raw.get(name)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise CheckpointError(f"{name} is {value!r}; dragoman supports one token id")
+    return value

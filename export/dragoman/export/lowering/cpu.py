@@ -1,0 +1,106 @@
+"""ONNX Runtime's fused operators: the same mathematics in a third of the nodes, with the cache written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dragoman.bundle.manifest import Lowering as LoweringName
+from dragoman.export.lowering.portable import cached_attention
+from dragoman.export.lowering.protocol import Best, KeyValue
+
+if TYPE_CHECKING:
+    from dragoman.export.transformer.config import AttentionShape
+    from dragoman.export.transformer.linear import LayerNorm, RMSNorm
+
+__all__ = ["CpuLowering"]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLowering:
+    """GroupQueryAttention, MultiHeadAttention, SkipLayerNormalization; beams are reordered by who owns the cache.
+
+    These operators exist only in the exported graph: in eager torch they compute nothing.
+    """
+
+    name: LoweringName = "cpu"
+    gathers_parents: bool = False
+    max_candidates: None = None
+
+    def encoder_attention(self, packed: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None) -> Tensor:
+        query, key, value = packed.chunk(3, dim=-1)
+        return _multi_head_attention(query, key, value, lengths, shape, bias)
+
+    def step_attention(
+        self, packed: Tensor, past: KeyValue, positions: Tensor, shape: AttentionShape, bias: Tensor | None
+    ) -> tuple[Tensor, KeyValue]:
+        if shape.head_dim % 8:  # GroupQueryAttention refuses it; the portable form is right in place, too
+            return cached_attention(packed, past, positions, shape, bias)
+        groups, width, packed_width = packed.shape
+        rows, cache = past.key.shape[0], past.key.shape[2]
+        seen, key, value = _fused(
+            "GroupQueryAttention",
+            (
+                packed.reshape(-1, 1, packed_width),  # one query a row
+                None,  # key and value are in the packed query
+                None,
+                past.key,
+                past.value,
+                positions.reshape(-1),  # "seqlens_k": tokens in the row's cache before this one
+                torch.scalar_tensor(cache, dtype=torch.int32),  # the most that any row may see
+                None,  # rotary tables and ids: this family has none
+                None,
+                None,
+                bias,
+            ),
+            {"num_heads": shape.heads, "kv_num_heads": shape.heads, "scale": shape.scale},
+            shapes=[(rows, 1, shape.width), past.key.shape, past.value.shape],
+            dtype=packed.dtype,
+        )
+        return seen.reshape(groups, width, shape.width), KeyValue(key, value)
+
+    def cross_attention(self, query: Tensor, memory: KeyValue, lengths: Tensor, shape: AttentionShape) -> Tensor:
+        return _multi_head_attention(query, memory.key, memory.value, lengths, shape, None)
+
+    def add_norm(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
+        bias = getattr(norm, "bias", None)
+        kind = "SkipSimplifiedLayerNormalization" if bias is None else "SkipLayerNormalization"
+        weights = (norm.weight,) if bias is None else (norm.weight, bias)
+        return _fused(kind, (x, update, *weights), {"epsilon": norm.epsilon}, shapes=[x.shape], dtype=x.dtype)[0]
+
+    def best(self, logits: Tensor, candidates: Tensor | None) -> Best:
+        log_probs, tokens = torch.onnx.ops.symbolic_multi_out(
+            "TopK",
+            (logits.log_softmax(-1), candidates),
+            {"axis": -1, "largest": 1, "sorted": 1},
+            dtypes=[logits.dtype, torch.int64],
+            shapes=[(logits.shape[0], 2), (logits.shape[0], 2)],  # the 2 stands for a number only the runtime knows
+        )
+        return Best(tokens, log_probs, logits.gather(-1, tokens))
+
+
+def _multi_head_attention(
+    query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None
+) -> Tensor:
+    """softmax(QKᵀ · scale + bias) V of all heads; keys beyond a row's length are padding."""
+    inputs = (query, key, value, None, lengths, bias)
+    attributes = {"num_heads": shape.heads, "scale": shape.scale}
+    return _fused("MultiHeadAttention", inputs, attributes, shapes=[query.shape], dtype=query.dtype)[0]
+
+
+def _fused(
+    operator: str,
+    inputs: Sequence[Tensor | None],
+    attributes: dict[str, int | float],
+    shapes: Sequence[Sequence[int | torch.SymInt]],
+    dtype: torch.dtype,
+) -> Sequence[Tensor]:
+    while inputs[-1] is None:
+        inputs = inputs[:-1]
+    return torch.onnx.ops.symbolic_multi_out(
+        f"com.microsoft::{operator}", inputs, attributes, dtypes=[dtype] * len(shapes), shapes=shapes, version=1
+    )

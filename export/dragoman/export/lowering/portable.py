@@ -1,0 +1,102 @@
+"""Standard operators only, for TensorRT, CUDA and any other runtime. It is also plain torch: the eager reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dragoman.bundle.manifest import Lowering as LoweringName
+from dragoman.export.lowering.protocol import Best, KeyValue
+
+if TYPE_CHECKING:
+    from dragoman.export.transformer.config import AttentionShape
+    from dragoman.export.transformer.linear import LayerNorm, RMSNorm
+
+__all__ = ["MAX_CANDIDATES", "PortableLowering", "attention", "cached_attention", "join_heads", "split_heads"]
+
+MAX_CANDIDATES = 64
+"""TensorRT wants the k of a TopK to be a constant."""
+
+HIDDEN = -1e4
+"""The score of what may not be seen: exp gives exactly 0 in float32, and float16 can hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortableLowering:
+    """Attention as MatMul and Softmax, cache writes as Where, the past gathered by parent."""
+
+    max_candidates: int = MAX_CANDIDATES
+    name: LoweringName = "portable"
+    gathers_parents: bool = True
+
+    def encoder_attention(self, packed: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None) -> Tensor:
+        query, key, value = (split_heads(part, shape) for part in packed.chunk(3, dim=-1))
+        return join_heads(attention(query, key, value, shape.scale, _within(key, lengths), bias))
+
+    def step_attention(
+        self, packed: Tensor, past: KeyValue, positions: Tensor, shape: AttentionShape, bias: Tensor | None
+    ) -> tuple[Tensor, KeyValue]:
+        return cached_attention(packed, past, positions, shape, bias)
+
+    def cross_attention(self, query: Tensor, memory: KeyValue, lengths: Tensor, shape: AttentionShape) -> Tensor:
+        visible = _within(memory.key, lengths)  # (groups, 1, 1, source)
+        heads = split_heads(query, shape)  # (groups, heads, width, head_dim): a group's rows are its queries
+        return join_heads(attention(heads, memory.key, memory.value, shape.scale, visible))
+
+    def add_norm(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
+        return norm(x + update)
+
+    def best(self, logits: Tensor, candidates: Tensor | None) -> Best:  # noqa: ARG002 - fixed by this lowering
+        log_probs, tokens = logits.log_softmax(-1).topk(self.max_candidates, dim=-1)
+        return Best(tokens, log_probs, logits.gather(-1, tokens))
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, visible: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """softmax(QKᵀ · scale + bias) V, with scale = 1 / sqrt(head_dim) unless the model says otherwise.
+
+    query (rows, heads, q, head_dim); key, value (rows, heads, k, head_dim); visible, bias broadcast to (rows, heads, q, k).
+    """
+    scores = torch.matmul(query * scale, key.transpose(-1, -2))  # scaled before the product: float16 does not overflow
+    if bias is not None:
+        scores = scores + bias
+    scores = torch.where(visible, scores, torch.full((), HIDDEN, dtype=scores.dtype))
+    return torch.matmul(scores.softmax(-1), value)
+
+
+def cached_attention(
+    packed: Tensor, past: KeyValue, positions: Tensor, shape: AttentionShape, bias: Tensor | None
+) -> tuple[Tensor, KeyValue]:
+    """One new token a row: written at its position, then attending to all up to it.
+
+    The write is a Where over the whole cache: rows stand at different positions, and a Where that reads and writes
+    each element once is right even if past and present are the same memory.
+    """
+    groups, width, _ = packed.shape
+    row = positions.reshape(-1, 1, 1, 1)  # (rows, 1, 1, 1)
+    place = torch.arange(past.key.shape[2], dtype=torch.int32)  # (cache,)
+    query, key, value = (part.reshape(-1, shape.heads, 1, shape.head_dim) for part in packed.chunk(3, dim=-1))
+    here = place[:, None] == row  # (rows, 1, cache, 1)
+    present = KeyValue(torch.where(here, key, past.key), torch.where(here, value, past.value))
+    seen = attention(query, present.key, present.value, shape.scale, place <= row, bias)  # (rows, heads, 1, head_dim)
+    return seen.reshape(groups, width, shape.width), present
+
+
+def split_heads(x: Tensor, shape: AttentionShape) -> Tensor:
+    """(batch, length, heads · head_dim) -> (batch, heads, length, head_dim)."""
+    return x.unflatten(-1, (shape.heads, shape.head_dim)).transpose(1, 2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(batch, heads, length, head_dim) -> (batch, length, heads · head_dim)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def _within(key: Tensor, lengths: Tensor) -> Tensor:
+    """True where a key is not padding; (batch, 1, 1, source)."""
+    place = torch.arange(key.shape[2], dtype=torch.int32)
+    return (place < lengths[:, None])[:, None, None, :]

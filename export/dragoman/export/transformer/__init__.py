@@ -1,0 +1,6 @@
+"""The Transformer, readable as a lesson: config, positions, linear, layers, model."""
+
+from dragoman.export.transformer.config import AttentionShape, TransformerConfig
+from dragoman.export.transformer.model import Transformer
+
+__all__ = ["AttentionShape", "Transformer", "TransformerConfig"]

@@ -1,0 +1,117 @@
+"""Encoder and decoder layers: attention and feed-forward, each with its residual and its norm."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from dragoman.export.lowering.protocol import KeyValue, Lowering
+from dragoman.export.transformer.config import AttentionShape, TransformerConfig
+from dragoman.export.transformer.linear import FeedForward, LayerNorm, Linear, RMSNorm, make_norm
+
+__all__ = ["CrossAttention", "DecoderLayer", "EncoderLayer", "SelfAttention"]
+
+
+class SelfAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head₁ … head_h) W_O, with Q, K and V made from one input by one product."""
+
+    def __init__(self, config: TransformerConfig, shape: AttentionShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.qkv = Linear(config.d_model, 3 * shape.width, config.attention_bias)
+        self.output = Linear(shape.width, config.d_model, config.attention_bias)
+
+    def over_source(self, x: Tensor, lengths: Tensor, bias: Tensor | None, lowering: Lowering) -> Tensor:
+        """x (batch, source, d_model): every token sees every token that is not padding."""
+        return self.output(lowering.encoder_attention(self.qkv(x), lengths, self.shape, bias))
+
+    def over_past(
+        self, x: Tensor, past: KeyValue, positions: Tensor, bias: Tensor | None, lowering: Lowering
+    ) -> tuple[Tensor, KeyValue]:
+        """x (groups, width, d_model): each row's new token sees its own past. The mask of the paper is the cache's end."""
+        seen, present = lowering.step_attention(self.qkv(x), past, positions, self.shape, bias)
+        return self.output(seen), present
+
+
+class CrossAttention(nn.Module):
+    """Encoder-decoder attention: queries from the target, keys and values from the source, made once per source."""
+
+    def __init__(self, config: TransformerConfig, shape: AttentionShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.query = Linear(config.d_model, shape.width, config.attention_bias)
+        self.key_value = Linear(config.d_model, 2 * shape.width, config.attention_bias)
+        self.output = Linear(shape.width, config.d_model, config.attention_bias)
+
+    def memory(self, encoded: Tensor) -> KeyValue:
+        """encoded (batch, source, d_model) -> keys and values (batch, heads, source, head_dim)."""
+        both = self.key_value(encoded).unflatten(-1, (2, self.shape.heads, self.shape.head_dim))
+        key, value = both.permute(2, 0, 3, 1, 4).unbind(0)
+        return KeyValue(key, value)
+
+    def forward(self, x: Tensor, memory: KeyValue, lengths: Tensor, lowering: Lowering) -> Tensor:
+        """x (groups, width, d_model)."""
+        return self.output(lowering.cross_attention(self.query(x), memory, lengths, self.shape))
+
+
+class Layer(nn.Module):
+    """Sublayers with residuals. Post-norm: norm(x + f(x)), as in the paper; pre-norm: x + f(norm(x))."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pre_norm = config.pre_norm
+
+    def _before(self, x: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
+        return norm(x) if self.pre_norm else x
+
+    def _after(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm, lowering: Lowering) -> Tensor:
+        return x + update if self.pre_norm else lowering.add_norm(x, update, norm)
+
+
+class EncoderLayer(Layer):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.self_attention = SelfAttention(config, config.encoder_attention)
+        self.self_attention_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
+        self.feed_forward = FeedForward(config, config.encoder_feed_forward)
+        self.feed_forward_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
+
+    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None, lowering: Lowering) -> Tensor:
+        """x (batch, source, d_model)."""
+        update = self.self_attention.over_source(self._before(x, self.self_attention_norm), lengths, bias, lowering)
+        x = self._after(x, update, self.self_attention_norm, lowering)
+        update = self.feed_forward(self._before(x, self.feed_forward_norm))
+        return self._after(x, update, self.feed_forward_norm, lowering)
+
+
+class DecoderLayer(Layer):
+    """Self-attention over the past, cross-attention over the source, then feed-forward."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.self_attention = SelfAttention(config, config.decoder_attention)
+        self.self_attention_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
+        self.cross_attention = CrossAttention(config, config.decoder_attention)
+        self.cross_attention_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
+        self.feed_forward = FeedForward(config, config.decoder_feed_forward)
+        self.feed_forward_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
+
+    def forward(
+        self,
+        x: Tensor,  # (groups, width, d_model)
+        positions: Tensor,  # (groups, width)
+        past: KeyValue,
+        memory: KeyValue,
+        lengths: Tensor,  # (groups,)
+        bias: Tensor | None,
+        lowering: Lowering,
+    ) -> tuple[Tensor, KeyValue]:
+        """One step of one layer: the new hidden states and the cache with this step in it."""
+        normed = self._before(x, self.self_attention_norm)
+        update, present = self.self_attention.over_past(normed, past, positions, bias, lowering)
+        x = self._after(x, update, self.self_attention_norm, lowering)
+        update = self.cross_attention(self._before(x, self.cross_attention_norm), memory, lengths, lowering)
+        x = self._after(x, update, self.cross_attention_norm, lowering)
+        update = self.feed_forward(self._before(x, self.feed_forward_norm))
+        return self._after(x, update, self.feed_forward_norm, lowering), present

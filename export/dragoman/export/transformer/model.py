@@ -1,0 +1,152 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017), written to be exported: whole sources in, one target token a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dragoman.export.lowering.protocol import KeyValue, Lowering
+from dragoman.export.transformer.config import TransformerConfig
+from dragoman.export.transformer.layers import DecoderLayer, EncoderLayer
+from dragoman.export.transformer.linear import make_norm
+from dragoman.export.transformer.positions import PositionTable, RelativeBias
+
+__all__ = ["Decoder", "Embedding", "Encoder", "OutputProjection", "Transformer"]
+
+
+class Embedding(nn.Module):
+    """A vector a token: a row of `weight` (vocabulary, d_model)."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, width), requires_grad=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:  # (…) -> (…, d_model)
+        return F.embedding(tokens, self.weight)
+
+
+class Stack(nn.Module):
+    """What encoder and decoder have in common: positions, the norms around the layers."""
+
+    def __init__(self, config: TransformerConfig, heads: int, both_sides: bool) -> None:
+        super().__init__()
+        relative = config.positions == "relative"
+        self.embedding_scale = config.embedding_scale
+        self.positions = None if relative else PositionTable(config)
+        self.relative_bias = RelativeBias(config, heads, both_sides) if relative else None
+        norm = (config.norm, config.d_model, config.norm_epsilon)
+        self.embedding_norm = make_norm(*norm) if config.embedding_norm else None
+        self.final_norm = make_norm(*norm) if config.final_norm else None
+
+    def embed(self, embedding: Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
+        """norm(scale · E[token] + PE[position]); tokens (a, b) -> (a, b, d_model), positions broadcast."""
+        x = embedding(tokens)
+        if self.embedding_scale != 1.0:
+            x = x * self.embedding_scale
+        if self.positions is not None:
+            x = x + self.positions(positions)
+        return x if self.embedding_norm is None else self.embedding_norm(x)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The norm after the last layer, where the model has one."""
+        return x if self.final_norm is None else self.final_norm(x)
+
+
+class Encoder(Stack):
+    """Source tokens to hidden states."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config, config.encoder_heads, both_sides=True)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+
+    def forward(self, embedding: Embedding, tokens: Tensor, lengths: Tensor, lowering: Lowering) -> Tensor:
+        """tokens (batch, source), lengths (batch,) -> (batch, source, d_model)."""
+        places = torch.arange(tokens.shape[1])  # (source,)
+        x = self.embed(embedding, tokens, places)
+        bias = None if self.relative_bias is None else self.relative_bias(places[None], places)
+        for layer in self.layers:
+            x = layer(x, lengths, bias, lowering)
+        return self.finish(x)
+
+
+class Decoder(Stack):
+    """One new target token a row to hidden states."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config, config.decoder_heads, both_sides=False)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+
+    def forward(
+        self,
+        embedding: Embedding,
+        tokens: Tensor,  # (groups, width)
+        positions: Tensor,  # (groups, width)
+        lengths: Tensor,  # (groups,)
+        memories: Sequence[KeyValue],
+        pasts: Sequence[KeyValue],
+        lowering: Lowering,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """Hidden states (groups, width, d_model) and the caches with this step in them."""
+        x = self.embed(embedding, tokens, positions)
+        bias = None
+        if self.relative_bias is not None:
+            places = torch.arange(pasts[0].key.shape[2])  # (cache,)
+            bias = self.relative_bias(positions.reshape(-1, 1).long(), places)  # (rows, heads, 1, cache)
+        presents = []
+        for layer, past, memory in zip(self.layers, pasts, memories, strict=True):
+            x, present = layer(x, positions, past, memory, lengths, bias, lowering)
+            presents.append(present)
+        return self.finish(x), presents
+
+
+class OutputProjection(nn.Module):
+    """logits = x Eᵀ · scale + b, where E is the target embedding itself when the model ties them."""
+
+    def __init__(self, config: TransformerConfig, target_embedding: Embedding) -> None:
+        super().__init__()
+        rows = (config.target_vocabulary, config.d_model)
+        self.weight = target_embedding.weight if config.tied_output else nn.Parameter(torch.empty(rows), requires_grad=False)
+        if config.output_bias:
+            self.bias = nn.Parameter(torch.empty(config.target_vocabulary), requires_grad=False)
+        else:  # zeros cost nothing: they are the C of the one Gemm
+            self.register_buffer("bias", torch.zeros(config.target_vocabulary), persistent=False)
+        self.scale = config.output_scale
+
+    def forward(self, x: Tensor) -> Tensor:  # (rows, d_model) -> (rows, vocabulary)
+        return F.linear(x if self.scale == 1.0 else x * self.scale, self.weight, self.bias)
+
+
+class Transformer(nn.Module):
+    """All weights once; how they become operators is the lowering's choice at every call."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source_embedding = Embedding(config.source_vocabulary, config.d_model)
+        self.target_embedding = (
+            self.source_embedding if config.shared_embeddings else Embedding(config.target_vocabulary, config.d_model)
+        )
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.output = OutputProjection(config, self.target_embedding)
+
+    def encode(self, source_ids: Tensor, source_lengths: Tensor, lowering: Lowering) -> list[KeyValue]:
+        """Sources (batch, source) to the keys and values every decoder layer will look at."""
+        encoded = self.encoder(self.source_embedding, source_ids, source_lengths, lowering)
+        return [layer.cross_attention.memory(encoded) for layer in self.decoder.layers]
+
+    def step(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        source_lengths: Tensor,
+        memories: Sequence[KeyValue],
+        pasts: Sequence[KeyValue],
+        lowering: Lowering,
+    ) -> tuple[Tensor, list[KeyValue]]:
+        """One token a row, (groups, width), to logits (rows, vocabulary) and the caches with this step in them."""
+        hidden, presents = self.decoder(self.target_embedding, tokens, positions, source_lengths, memories, pasts, lowering)
+        return self.output(hidden.flatten(0, 1)), presents

@@ -1,0 +1,71 @@
+"""Where a token stands: sinusoids, a learned table, or a bias on the attention scores."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dragoman.export.transformer.config import TransformerConfig
+
+__all__ = ["PositionTable", "RelativeBias", "relative_bucket", "sinusoids"]
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """PE(p, 2i) = sin(p / 10000^(2i/d)), PE(p, 2i+1) = cos(p / 10000^(2i/d)); (positions, width).
+
+    Sines fill the first half and cosines the second (the paper interleaves them; a trained model does not care, but
+    all checkpoints we read have learned it this way). Computed in float64: float32 angles are off in the 4th digit.
+    """
+    angle = torch.arange(positions, dtype=torch.float64)[:, None]  # (positions, 1)
+    frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (ceil(width / 2),)
+    sines, cosines = torch.sin(angle * frequency), torch.cos(angle * frequency[: width // 2])
+    return torch.cat([sines, cosines], dim=1).float()
+
+
+class PositionTable(nn.Module):
+    """One vector a position, added to the token's embedding. Sinusoids are computed; a learned table is a weight."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.offset = config.position_offset
+        rows = config.max_positions + self.offset
+        if config.positions == "sinusoidal":
+            self.register_buffer("weight", sinusoids(rows, config.d_model), persistent=False)
+        else:
+            self.weight = nn.Parameter(torch.empty(rows, config.d_model), requires_grad=False)
+
+    def forward(self, positions: Tensor) -> Tensor:  # (…) -> (…, d_model)
+        return self.weight[positions + self.offset if self.offset else positions]
+
+
+def relative_bucket(distance: Tensor, buckets: int, max_distance: int, both_sides: bool) -> Tensor:
+    """T5's bucket of a signed distance (key − query): near ones exact, far ones logarithmic, the furthest together."""
+    bucket = torch.zeros_like(distance)
+    if both_sides:
+        buckets //= 2
+        bucket = (distance > 0).long() * buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)  # the future is masked anyway
+    exact = buckets // 2
+    ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
+    return bucket + torch.where(distance < exact, distance, far)
+
+
+class RelativeBias(nn.Module):
+    """score(q, k) += b[head, bucket(k − q)]: the same for all layers of a stack."""
+
+    def __init__(self, config: TransformerConfig, heads: int, both_sides: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.relative_buckets, heads), requires_grad=False)
+        self.buckets, self.max_distance = config.relative_buckets, config.relative_max_distance
+        self.both_sides = both_sides
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """`queries` (rows, q) and `keys` (k,) are positions; the bias is (rows, heads, q, k)."""
+        distance = keys[None, None, :] - queries[:, :, None]  # (rows, q, k)
+        bucket = relative_bucket(distance, self.buckets, self.max_distance, self.both_sides)
+        return self.weight[bucket].permute(0, 3, 1, 2)
