@@ -270,7 +270,7 @@ def _built(kind: type[_T], raw: object, where: str) -> _T:
     return kind(**{name: _value(hints[name], value, f"{where}.{name}") for name, value in raw.items()})
 
 
-def _value(hint: Any, raw: object, where: str) -> object:
+def _value(hint: Any, raw: object, where: str) -> object:  # noqa: ANN401 - annotations have no common type
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint):
         return _built(typing.cast(type, hint), raw, where)

@@ -66,9 +66,9 @@ class Judge:
     def cases(self, exported: Exported, lowering: Lowering, advance: Advance) -> Iterator[VerificationCase]:
         """Every comparison of one lowering, yielded as it is done."""
         total, done = 2 * len(self._searches) + 1, 0
-        for name, options in self._searches.items():
-            for batch, sources in ((1, _spread(self._sources, ALONE)), (BATCH, self._sources)):
-                yield self._generated(exported, lowering, name, options, sources, batch)
+        for name in self._searches:
+            for batch in (1, BATCH):
+                yield self._generated(exported, lowering, name, batch)
                 done += 1
                 advance(done / total)
         yield self._forced(exported, lowering)
@@ -84,15 +84,15 @@ class Judge:
         against = "references" if self._scored_against_references else "original"
         loss = max((case.quality_loss for case in cases), default=0.0)
         if precision == "fp32" and (wrong := [case for case in cases if case.identical + case.ties < case.sentences]):
-            listed = "; ".join(f"{case.lowering} {case.name}: {case.sentences - case.identical - case.ties}" for case in wrong)
+            listed = "; ".join(f"{c.lowering} {c.name}: {c.sentences - c.identical - c.ties}" for c in wrong)
             raise VerificationError(
-                f"the fp32 graphs differ from {self._original.name} ({listed} sentences differ); nothing was written. "
+                f"the fp32 graphs differ from {self._original.name} ({listed} sentences); nothing was written. "
                 "This is a bug in the export: please report it with the model's config.json"
             )
         if loss > max_quality_loss:
             raise VerificationError(
-                f"{precision} loses {loss:.2f} {'BLEU' if against == 'references' else 'chrF'} points against the {against}, "
-                f"more than --max-quality-loss {max_quality_loss:g}; nothing was written. "
+                f"{precision} loses {loss:.2f} {'BLEU' if against == 'references' else 'chrF'} points against "
+                f"the {against}, more than --max-quality-loss {max_quality_loss:g}; nothing was written. "
                 "Choose a higher --precision or allow the loss"
             )
         return Verification(
@@ -103,15 +103,9 @@ class Judge:
             cases=tuple(cases),
         )
 
-    def _generated(
-        self,
-        exported: Exported,
-        lowering: Lowering,
-        name: str,
-        options: DecodingOptions,
-        sources: Sequence[Source],
-        batch: int,
-    ) -> VerificationCase:
+    def _generated(self, exported: Exported, lowering: Lowering, name: str, batch: int) -> VerificationCase:
+        options = self._searches[name]
+        sources = _spread(self._sources, ALONE) if batch == 1 else self._sources
         pairs: list[tuple[Source, Answer, Answer]] = []
         for start in range(0, len(sources), batch):
             chunk = sources[start : start + batch]

@@ -28,7 +28,8 @@ class HuggingFaceModel:
         self._tokens = tokens
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # transformers warns about settings that generate() is told explicitly
-            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint, local_files_only=True, dtype=torch.float32)
+            load = transformers.AutoModelForSeq2SeqLM.from_pretrained
+            model = load(checkpoint, local_files_only=True, dtype=torch.float32)
         self._model = model.eval()
 
     @torch.inference_mode()

@@ -1,0 +1,90 @@
+"""Our own torch module as the judge, where transformers is not installed: it checks the graphs, not the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.lowering import KeyValue, PortableLowering
+from dragoman.export.transformer import Transformer
+from dragoman.export.verification.answers import Answers, FloatArray, IntArray
+from dragoman.export.verification.decoding import Best, decode
+from dragoman.search import DecodingOptions
+
+__all__ = ["EagerModel"]
+
+_CACHE_STEP = 32
+
+
+class EagerModel:
+    """The Transformer that was exported, run in torch."""
+
+    name = "dragoman's torch module"
+
+    def __init__(self, transformer: Transformer, tokens: SpecialTokens) -> None:
+        self._tokens, self._vocabulary = tokens, transformer.config.target_vocabulary
+        self._stepper = _EagerStepper(transformer)
+
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+        return decode(self._stepper, sources, options, self._tokens, self._vocabulary)
+
+    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        self._stepper.start([source])
+        alone = np.zeros(1, np.int64)
+        rows = []
+        for position, token in enumerate([self._tokens.decoder_start, *target[:-1]]):
+            logits = self._stepper.logits(np.array([[token]]), np.array([position]), alone, alone[None])
+            rows.append(logits.log_softmax(-1).numpy())
+        return np.concatenate(rows)
+
+
+class _EagerStepper:
+    def __init__(self, transformer: Transformer) -> None:
+        self._transformer, self._lowering = transformer, PortableLowering()
+        self._lengths = torch.zeros(0, dtype=torch.int32)
+        self._memories: list[KeyValue] = []
+        self._pasts: list[KeyValue] = []
+
+    @torch.inference_mode()
+    def start(self, sources: Sequence[Sequence[int]]) -> None:
+        self._lengths = torch.tensor([len(source) for source in sources], dtype=torch.int32)
+        ids = torch.zeros(len(sources), int(self._lengths.max()), dtype=torch.int64)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)] = torch.tensor(source)
+        self._memories = self._transformer.encode(ids, self._lengths, self._lowering)
+        shape = self._transformer.config.decoder_attention
+        empty = torch.zeros(len(sources), shape.heads, _CACHE_STEP, shape.head_dim)
+        self._pasts = [KeyValue(empty, empty)] * len(self._memories)
+
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+        logits = self.logits(tokens, positions, groups, parents)
+        best = logits.log_softmax(-1).topk(candidates, dim=-1)
+        return Best(best.indices.numpy(), best.values.numpy(), logits.gather(-1, best.indices).numpy())
+
+    @torch.inference_mode()
+    def logits(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray) -> Tensor:
+        """(rows, vocabulary) of one step; the arguments are those of `step`."""
+        count, width = tokens.shape
+        kept = torch.from_numpy(groups)
+        if count != len(self._lengths):
+            self._lengths = self._lengths[kept]
+            self._memories = [KeyValue(memory.key[kept], memory.value[kept]) for memory in self._memories]
+        first = bool((positions == 0).all())
+        rows = kept.repeat_interleave(width) if first else (kept[:, None] * width + torch.from_numpy(parents)).flatten()
+        places = torch.from_numpy(np.repeat(positions[:, None], width, 1).astype(np.int32))
+        self._grow(int(positions.max()) + 1)
+        pasts = [KeyValue(past.key[rows], past.value[rows]) for past in self._pasts]
+        logits, self._pasts = self._transformer.step(
+            torch.from_numpy(np.ascontiguousarray(tokens)), places, self._lengths, self._memories, pasts, self._lowering
+        )
+        return logits
+
+    def _grow(self, needed: int) -> None:
+        if needed > self._pasts[0].key.shape[2]:
+            more = (0, 0, 0, _CACHE_STEP)
+            pad = torch.nn.functional.pad
+            self._pasts = [KeyValue(pad(past.key, more), pad(past.value, more)) for past in self._pasts]

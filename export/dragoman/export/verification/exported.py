@@ -1,0 +1,109 @@
+"""The exported graphs, run plainly in ONNX Runtime with the search everybody uses.
+
+Slower than the server's runtime on purpose: no bound buffers, nothing reused, so that what is verified is the graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from dragoman.bundle.manifest import Dimensions, Graph, SpecialTokens
+from dragoman.errors import VerificationError
+from dragoman.export.verification.answers import Answers, FloatArray, IntArray
+from dragoman.export.verification.decoding import Best, decode, force
+from dragoman.search import DecodingOptions
+
+__all__ = ["GraphModel", "GraphStepper"]
+
+_CACHE_STEP = 32
+"""The self-attention cache grows by so many positions at a time."""
+
+
+class GraphModel:
+    """An encoder and a decoder graph asked what the original was asked."""
+
+    def __init__(
+        self, directory: Path, encoder: Graph, decoder: Graph, tokens: SpecialTokens, dimensions: Dimensions
+    ) -> None:
+        self._tokens, self._vocabulary = tokens, dimensions.target_vocabulary
+        self._stepper = GraphStepper(directory, encoder, decoder)
+
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+        return decode(self._stepper, sources, options, self._tokens, self._vocabulary)
+
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
+        return force(self._stepper, source, target, self._tokens, candidates=min(8, self._vocabulary))
+
+
+class GraphStepper:
+    """Two sessions and the caches of one batch, in plain arrays."""
+
+    def __init__(self, directory: Path, encoder: Graph, decoder: Graph) -> None:
+        self._graph = decoder
+        self._encoder, self._decoder = _session(directory / encoder.file), _session(directory / decoder.file)
+        inputs = {spec.name: spec for spec in decoder.inputs}
+        self._self_names = [name for name in inputs if name.startswith(("self_key_", "self_value_"))]
+        self._cache_dtype = np.dtype(inputs[self._self_names[0]].dtype)
+        _, self._heads, _, self._head_dim = inputs[self._self_names[0]].shape
+        self._cross: dict[str, NDArray[np.generic]] = {}
+        self._self: dict[str, NDArray[np.generic]] = {}
+        self._lengths = np.zeros(0, np.int32)
+
+    def start(self, sources: Sequence[Sequence[int]]) -> None:
+        self._lengths = np.array([len(source) for source in sources], np.int32)
+        ids = np.zeros((len(sources), int(self._lengths.max())), np.int64)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)] = source
+        names = [output.name for output in self._encoder.get_outputs()]
+        out = self._encoder.run(names, {"source_ids": ids, "source_lengths": self._lengths})
+        self._cross = dict(zip(names, out, strict=True))
+        empty = np.zeros((len(sources), self._heads, _CACHE_STEP, self._head_dim), self._cache_dtype)
+        self._self = dict.fromkeys(self._self_names, empty)
+
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+        count, width = tokens.shape
+        if count != len(self._lengths):
+            self._cross = {name: array[groups] for name, array in self._cross.items()}
+            self._lengths = self._lengths[groups]
+        first = bool((positions == 0).all())
+        # At the first step there is one past row a group; afterwards there is one for each of its beams.
+        rows = np.repeat(groups, width) if first else (groups[:, None] * width + parents).reshape(-1)
+        self._grow(int(positions.max()) + 1)
+        feed: dict[str, NDArray[np.generic]] = {
+            "tokens": np.ascontiguousarray(tokens, np.int64),
+            "positions": np.repeat(positions[:, None], width, 1).astype(np.int32),
+            "source_lengths": self._lengths,
+            **self._cross,
+        }
+        if self._graph.in_place_cache:
+            feed |= {name: array[rows] for name, array in self._self.items()}
+        else:
+            feed |= {"parents": rows.astype(np.int64), **self._self}
+        if self._graph.max_candidates is None:
+            feed["candidates"] = np.array([candidates], np.int64)
+        elif candidates > self._graph.max_candidates:
+            limit = self._graph.max_candidates
+            raise VerificationError(f"the search asks for {candidates} candidates a step, but the graph gives {limit}")
+        presents = [f"present_{name}" for name in self._self_names]
+        best_tokens, log_probs, logits, *caches = self._decoder.run(
+            ["best_tokens", "best_log_probs", "best_logits", *presents], feed
+        )
+        self._self = dict(zip(self._self_names, caches, strict=True))
+        return Best(best_tokens, log_probs, logits)
+
+    def _grow(self, needed: int) -> None:
+        have = next(iter(self._self.values())).shape[2]
+        if needed > have:
+            more = ((0, 0), (0, 0), (0, _CACHE_STEP), (0, 0))
+            self._self = {name: np.pad(array, more) for name, array in self._self.items()}
+
+
+def _session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
