@@ -1,0 +1,91 @@
+"""`dragoman export`: one command from a trained checkpoint to a verified bundle."""
+
+from __future__ import annotations
+
+import argparse
+import typing
+from pathlib import Path
+
+from dragoman.bundle.manifest import Precision, Target
+
+HELP = "Turn a trained checkpoint into a bundle: ONNX graphs checked token for token against the original model."
+
+_EPILOG = """\
+targets:
+  cpu        graphs with ONNX Runtime's fused operators (the default)
+  cuda       standard operators, for ONNX Runtime on a GPU
+  tensorrt   as cuda, and TensorRT engines are built from them (on any machine, no GPU needed)
+
+examples:
+  dragoman export models/tatoeba-en-de --output bundles/en-de
+  dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv
+  dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
+
+The bundle appears whole or not at all: if the check fails, or you press Ctrl-C, nothing is written."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("checkpoint", type=Path, metavar="CHECKPOINT", help="a directory with config.json, weights and tokenizer files")
+    add("--output", type=Path, required=True, metavar="BUNDLE", help="the directory to write")
+    add("--precision", choices=typing.get_args(Precision), default="fp32", help="of weights and arithmetic (default: fp32)")
+    add(
+        "--target",
+        choices=typing.get_args(Target),
+        action="append",
+        dest="targets",
+        help="what will run it; give it again for several (default: cpu)",
+    )
+    add("--tensorrt", action="store_const", const="tensorrt", help="the same as --target tensorrt")
+    add(
+        "--compute-capability",
+        action="append",
+        metavar="M.N",
+        help="GPU generation to build TensorRT engines for, e.g. 8.6; give it again for several",
+    )
+    add(
+        "--verify-file",
+        type=Path,
+        metavar="FILE",
+        help="sentences to check with, one a line, references after tabs (default: sentences that come with dragoman)",
+    )
+    add(
+        "--max-quality-loss",
+        type=float,
+        metavar="POINTS",
+        help="for fp16 and int8: BLEU points that may be lost against the references, or chrF points against the "
+        "original's output when there are none (default: 0.5 and 15)",
+    )
+    add("--force", action="store_true", help="replace an existing bundle")
+    add("--json", action="store_true", help="print the manifest as JSON instead of tables")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Export and print the summary."""
+    from rich.console import Console
+
+    from dragoman.export.pipeline import ExportOptions, export_bundle
+    from dragoman.export.progress import TerminalStages
+    from dragoman.export.report import print_report
+    from dragoman.export.tensorrt import parse_capabilities
+
+    targets = [*(arguments.targets or []), *([arguments.tensorrt] if arguments.tensorrt else [])]
+    options = ExportOptions(
+        checkpoint=arguments.checkpoint,
+        output=arguments.output,
+        precision=arguments.precision,
+        targets=tuple(dict.fromkeys(targets or ["cpu"])),
+        compute_capabilities=parse_capabilities(arguments.compute_capability) if arguments.compute_capability else None,
+        verify_file=arguments.verify_file,
+        max_quality_loss=arguments.max_quality_loss,
+        force=arguments.force,
+    )
+    with TerminalStages(Console(stderr=True)) as stages:
+        report = export_bundle(options, stages)
+    if arguments.json:
+        print(report.manifest.to_json(), end="")
+    else:
+        print_report(report, Console())
+    return 0

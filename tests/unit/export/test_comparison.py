@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dragoman.bundle.manifest import VerificationCase
+from dragoman.errors import VerificationError
+from dragoman.export.verification.answers import Answer, Answers, FloatArray, IntArray
+from dragoman.export.verification.comparison import Judge
+from dragoman.export.verification.corpus import Corpus
+from dragoman.search.options import DecodingOptions
+
+VOCABULARY = 32
+
+
+class Letters:
+    """A tokenizer of letters: a is 1, b is 2; 0 ends."""
+
+    def encode(self, text: str) -> list[int]:
+        return [*self.encode_target(text), 0]
+
+    def encode_target(self, text: str) -> list[int]:
+        return [ord(letter) - 96 for letter in text if letter.isalpha()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(chr(96 + token) for token in ids if token)  # a word each: BLEU counts words
+
+
+class Echo:
+    """Says its source backwards, certain of every token; `slip` changes what it says."""
+
+    name = "an echo"
+
+    def __init__(self, slip: dict[tuple[int, ...], tuple[int, ...]] | None = None, certainty: float = 9.0) -> None:
+        self._slip, self._certainty = slip or {}, certainty
+        self.batches: list[int] = []
+
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+        self.batches.append(len(sources))
+        return [Answer(self._said(tuple(source)), -0.1) for source in sources]
+
+    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        logits = np.zeros((len(target), VOCABULARY), np.float32)
+        said = self._said(tuple(source))
+        for step in range(min(len(said), len(target))):
+            logits[step, said[step]] = self._certainty
+        result: FloatArray = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        return result
+
+    def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
+        every = self.log_probs(source, target)
+        best = np.argsort(-every, axis=1, kind="stable")[:, :4]
+        return best, np.take_along_axis(every, best, axis=1)
+
+    def _said(self, source: tuple[int, ...]) -> tuple[int, ...]:
+        return self._slip.get(source, (*source[-2::-1], 0))
+
+
+def _judge(original: Echo, *sentences: str, references: Sequence[Sequence[str]] | None = None) -> Judge:
+    given = tuple(tuple(several) for several in references or [()] * len(sentences))
+    return Judge(original, Letters(), Corpus(sentences, given), DecodingOptions(beam_size=4), max_source_tokens=64)
+
+
+def _cases(judge: Judge, exported: Echo) -> list[VerificationCase]:
+    return list(judge.cases(exported, "cpu", lambda share: None))
+
+
+WORDS = ("abc", "de", "fghij", "klmno", "pq", "rstuv", "wxyz")
+
+
+def test_graphs_that_say_the_same_pass_in_every_case() -> None:
+    judge = _judge(Echo(), *WORDS)
+    cases = _cases(judge, Echo())
+    names = ["greedy, batch 1", "greedy, batch 32", "beam 4, batch 1", "beam 4, batch 32", "forced tokens"]
+    assert [case.name for case in cases] == names
+    assert all(case.identical == case.sentences > 0 for case in cases)
+    verdict = judge.verdict(cases, "fp32", None)
+    assert verdict.quality_loss == 0.0
+    assert verdict.reference == "an echo"
+
+
+def test_sentences_are_decoded_alone_and_together() -> None:
+    exported = Echo()
+    _cases(_judge(Echo(), *WORDS), exported)
+    assert {1, len(WORDS)} == set(exported.batches)
+
+
+def test_the_original_is_asked_once_for_all_lowerings() -> None:
+    original = Echo()
+    judge = _judge(original, *WORDS)
+    _cases(judge, Echo())
+    asked = len(original.batches)
+    _cases(judge, Echo())
+    assert len(original.batches) == asked
+
+
+def test_one_wrong_token_in_fp32_fails_the_export() -> None:
+    judge = _judge(Echo(), *WORDS)
+    slipped = Echo({(1, 2, 3, 0): (3, 2, 2, 0)})
+    with pytest.raises(VerificationError, match=r"fp32 graphs differ from an echo \(cpu greedy, batch 1: 1"):
+        judge.verdict(_cases(judge, slipped), "fp32", None)
+
+
+def test_a_difference_that_rounding_decides_is_a_tie() -> None:
+    undecided = Echo(certainty=1e-6)  # the original finds all tokens equally good
+    judge = _judge(undecided, *WORDS)
+    cases = _cases(judge, Echo({(1, 2, 3, 0): (3, 2, 2, 0)}, certainty=1e-6))
+    assert sum(case.ties for case in cases) > 0
+    judge.verdict(cases, "fp32", None)
+
+
+def test_lower_precisions_may_lose_as_much_as_allowed_and_no_more() -> None:
+    judge = _judge(Echo(), *WORDS)
+    cases = _cases(judge, Echo({(1, 2, 3, 0): (3, 2, 2, 0)}))
+    loss = judge.verdict(cases, "int8", 100.0).quality_loss
+    assert loss > 0
+    with pytest.raises(VerificationError, match=r"int8 loses .* chrF points against the original"):
+        judge.verdict(cases, "int8", loss / 2)
+
+
+def test_with_references_the_loss_is_in_bleu_against_them() -> None:
+    sentences = ["abcdefgh", "ijklmnop"]
+    judge = _judge(Echo(), *sentences, references=[["h g f e d c b a"], ["p o n m l k j i"]])
+    same = judge.verdict(_cases(judge, Echo()), "int8", None)
+    assert same.scored_against == "references"
+    assert same.quality_loss == 0.0
+    wrong = _cases(judge, Echo({tuple(Letters().encode("abcdefgh")): (1, 1, 0)}))
+    with pytest.raises(VerificationError, match="BLEU points against the references"):
+        judge.verdict(wrong, "int8", None)
+
+
+def test_a_smaller_difference_of_log_probabilities_is_reported_as_it_is() -> None:
+    judge = _judge(Echo(certainty=9.0), *WORDS)
+    forced = _cases(judge, Echo(certainty=9.5))[-1]
+    assert forced.identical == forced.sentences
+    assert 0.0 < forced.worst_log_prob_difference < 1.0
+    assert dataclasses.asdict(forced)["ties"] == 0
