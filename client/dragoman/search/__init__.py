@@ -1,1 +1,22 @@
-"""Greedy, beam and sampling search in numpy: pure, shared by the engine and the client."""
+"""Greedy, beam and sampling search in numpy: pure, shared by the engine, the verification and the client.
+
+A search never sees the model. It says what to feed next (`tokens`, `positions`, `parents`) and how many best tokens it
+needs (`candidates`); whoever runs the model gives them back to `advance`.
+"""
+
+from dragoman.search.batch import SearchBatch, TokenIds
+from dragoman.search.hypothesis import Finish, Hypothesis
+from dragoman.search.options import DecodingOptions, EarlyStopping
+from dragoman.search.single import Search, search_batch, start_search
+
+__all__ = [
+    "DecodingOptions",
+    "EarlyStopping",
+    "Finish",
+    "Hypothesis",
+    "Search",
+    "SearchBatch",
+    "TokenIds",
+    "search_batch",
+    "start_search",
+]

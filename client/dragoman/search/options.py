@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -109,7 +108,7 @@ def _problems(options: DecodingOptions) -> list[str]:
         1 <= o.num_hypotheses <= o.beam_size or (o.sampling and o.num_hypotheses == 1),
         f"num_hypotheses={o.num_hypotheses} must be between 1 and beam_size={o.beam_size}",
     )
-    must(math.isfinite(o.length_penalty), f"length_penalty={o.length_penalty} must be a finite number")
+    must(abs(o.length_penalty) <= 8, f"length_penalty={o.length_penalty} must be between -8 and 8")
     must(
         o.early_stopping in get_args(EarlyStopping),
         f"early_stopping={o.early_stopping!r} must be one of {', '.join(get_args(EarlyStopping))}",
@@ -118,12 +117,12 @@ def _problems(options: DecodingOptions) -> list[str]:
     must(0 <= o.min_length <= o.max_length, f"min_length={o.min_length} must be between 0 and max_length={o.max_length}")
     must(o.no_repeat_ngram_size >= 0, f"no_repeat_ngram_size={o.no_repeat_ngram_size} must not be negative")
     must(
-        math.isfinite(o.repetition_penalty) and o.repetition_penalty >= 1.0,
-        f"repetition_penalty={o.repetition_penalty} must be at least 1.0",
+        1.0 <= o.repetition_penalty <= 100.0,
+        f"repetition_penalty={o.repetition_penalty} must be between 1 and 100",
     )
     must(
-        math.isfinite(o.temperature) and o.temperature > 0,
-        f"temperature={o.temperature} must be above 0; leave sampling off for greedy search",
+        0.01 <= o.temperature <= 100.0,
+        f"temperature={o.temperature} must be between 0.01 and 100; leave sampling off for greedy search",
     )
     must(o.top_k >= 0, f"top_k={o.top_k} must not be negative (0 keeps the whole vocabulary)")
     must(0 < o.top_p <= 1, f"top_p={o.top_p} must be above 0 and at most 1")

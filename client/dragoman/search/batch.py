@@ -1,0 +1,249 @@
+"""Many searches of one width that advance together.
+
+State lies in arrays with a leading axis of groups (a group = one source = one request), so that a step costs a fixed
+number of numpy operations however many requests take part. Each group has its own options and its own position.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.search.constraints import HistoryRules, Ids, Scores, check_tokens, single_bad_words
+from dragoman.search.hypothesis import Hypothesis
+from dragoman.search.options import DecodingOptions
+
+__all__ = ["SearchBatch", "TokenIds"]
+
+_FEW = 4
+"""So many banned single tokens are compared for all groups at once; a longer list is the group's own affair."""
+
+_GROUPS, _TOKENS = 8, 64
+_NO_TOKEN = -1
+
+
+class TokenIds(Protocol):
+    """The special tokens that a search must know (dragoman.bundle.manifest.SpecialTokens is one)."""
+
+    @property
+    def eos(self) -> int: ...
+    @property
+    def decoder_start(self) -> int: ...
+
+
+class SearchBatch(ABC):
+    """Searches side by side: `join`, then step with `tokens`, `positions` and `parents`, then `advance`, till done.
+
+    A group's rows are fed its start token and forced prefix one by one; what the model says meanwhile is ignored.
+    """
+
+    _columns: tuple[str, ...] = (
+        "_sequence",
+        "_length",
+        "_prompt",
+        "_limit",
+        "_shortest",
+        "_parents",
+        "_need",
+        "_banned",
+        "_forced",
+    )
+
+    def __init__(self, width: int, tokens: TokenIds, vocabulary: int) -> None:
+        self.width = width
+        self._eos, self._start, self._vocabulary = tokens.eos, tokens.decoder_start, vocabulary
+        self._count = 0
+        self._every = np.arange(_GROUPS)
+        self._rows = np.arange(width)
+        self._sequence = np.zeros((_GROUPS, width, _TOKENS), np.int64)  # start, prefix and what was generated
+        self._length = np.zeros(_GROUPS, np.int64)  # tokens of _sequence in use; the last is fed next
+        self._prompt = np.zeros(_GROUPS, np.int64)  # tokens that are given: start and prefix
+        self._limit = np.zeros(_GROUPS, np.int64)  # the length at which a row ends
+        self._shortest = np.zeros(_GROUPS, np.int64)  # below this length the end token is forbidden
+        self._parents = np.tile(self._rows, (_GROUPS, 1))
+        self._need = np.zeros(_GROUPS, np.int64)
+        self._banned = np.full((_GROUPS, _FEW), _NO_TOKEN, np.int64)
+        self._forced = np.full((_GROUPS, 2), _NO_TOKEN, np.int64)  # first and last token
+        self._options: list[DecodingOptions] = []
+        self._rules: list[HistoryRules | None] = []
+
+    # What the next step needs.
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def tokens(self) -> Ids:
+        """(groups, width): what to feed next."""
+        n = self._count
+        fed: Ids = self._sequence[self._every[:n], :, self._length[:n] - 1]
+        return fed
+
+    @property
+    def positions(self) -> Ids:
+        """(groups,): how many tokens each row of a group was fed before."""
+        return self._length[: self._count] - 1
+
+    @property
+    def parents(self) -> Ids:
+        """(groups, width): the row of the same group at the previous step that each row continues."""
+        return self._parents[: self._count]
+
+    @property
+    def candidates(self) -> int:
+        """How many best tokens the next step must give at least; more do no harm."""
+        return int(self._need[: self._count].max(initial=1))
+
+    def options(self, group: int) -> DecodingOptions:
+        return self._options[group]
+
+    # Coming and going.
+
+    def join(self, options: DecodingOptions) -> int:
+        """Start a search; its group number, which is the highest."""
+        check_tokens(options, self._vocabulary)
+        prompt = 1 + len(options.prefix)
+        limit = prompt + options.max_length
+        self._make_room(limit + 1)
+        group = self._count
+        self._sequence[group, :, 0] = self._start
+        self._sequence[group, :, 1:prompt] = options.prefix
+        self._length[group], self._prompt[group], self._limit[group] = 1, prompt, limit
+        self._shortest[group] = prompt + options.min_length
+        self._parents[group] = self._rows
+        banned = single_bad_words(options, self._eos)
+        few = banned if len(banned) <= _FEW else []
+        self._banned[group] = [*few, *[_NO_TOKEN] * (_FEW - len(few))]
+        # A prefix takes the place of the forced first token, as in Hugging Face, which only looks at the start token.
+        first = options.forced_bos if options.forced_bos is not None and prompt == 1 else _NO_TOKEN
+        self._forced[group] = first, _NO_TOKEN if options.forced_eos is None else options.forced_eos
+        self._options.append(options)
+        self._rules.append(HistoryRules.of(options, [] if few else banned))
+        self._count += 1
+        self._start_group(group)
+        self._look_ahead(group)
+        return group
+
+    def leave(self, group: int) -> None:
+        """Forget a search; the last group takes its number."""
+        last = self._count - 1
+        for name in self._columns:
+            column = getattr(self, name)
+            column[group] = column[last]
+        for listed in self._lists():
+            listed[group] = listed[last]
+            listed.pop()
+        self._count = last
+
+    # The step.
+
+    def advance(self, best_tokens: Ids | npt.NDArray[np.int32], best_log_probs: Scores, best_logits: Scores) -> list[int]:
+        """Take the best next tokens of each row, best first, any shape that reads as (groups, width, candidates).
+
+        Returns the groups that are done, highest first, so that they can `leave` in this order.
+        """
+        shape = (self._count, self.width, -1)
+        tokens, scores, log_probs = self._constrained(
+            best_tokens.reshape(shape).astype(np.int64, copy=False),
+            best_log_probs.reshape(shape),
+            best_logits.reshape(shape),
+        )
+        feeding = self._length[: self._count] < self._prompt[: self._count]
+        if not feeding.any():
+            done = self._choose(slice(0, self._count), tokens, scores, log_probs)
+        else:
+            self._length[: self._count][feeding] += 1
+            live = np.flatnonzero(~feeding)
+            done = self._choose(live, tokens[live], scores[live], log_probs[live]) if len(live) else []
+        for group, rules in enumerate(self._rules):
+            if rules is not None or feeding[group]:
+                self._look_ahead(group)
+        return done
+
+    @abstractmethod
+    def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
+        """The answer of a group that is done, best first."""
+
+    @abstractmethod
+    def decided(self, group: int) -> tuple[int, ...]:
+        """Tokens of the answer that can't change any more: prefix and generated ones."""
+
+    # What greedy and beam search do differently.
+
+    _wanted: int  # candidates of a row that no rule touches
+
+    @abstractmethod
+    def _start_group(self, group: int) -> None: ...
+
+    @abstractmethod
+    def _scored(self, log_probs: Scores, logits: Scores) -> Scores:
+        """Of the two, the one that the processors work on."""
+
+    @abstractmethod
+    def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:
+        """Extend the rows of the groups `live`; (live, width, candidates) each, `scores` processed."""
+
+    def _lists(self) -> Sequence[list[object]]:
+        return [self._options, self._rules]  # type: ignore[list-item]
+
+    # Processors.
+
+    def _constrained(self, tokens: Ids, log_probs: Scores, logits: Scores) -> tuple[Ids, Scores, Scores]:
+        """Tokens, processed scores and log-probabilities."""
+        n = self._count
+        scores = self._scored(log_probs, logits).astype(np.float32)  # a copy: the arrays belong to the runtime
+        for group, rules in enumerate(self._rules):
+            if rules is not None and self._length[group] >= self._prompt[group]:
+                rules.apply(tokens[group], scores[group])
+        for column in range(_FEW):
+            banned = self._banned[:n, column]
+            if banned.max(initial=_NO_TOKEN) == _NO_TOKEN:
+                break
+            scores[tokens == banned[:, None, None]] = -np.inf
+        early = self._length[:n] < self._shortest[:n]
+        if early.any():
+            scores[(tokens == self._eos) & early[:, None, None]] = -np.inf
+        return self._with_forced(tokens, scores, log_probs)
+
+    def _with_forced(self, tokens: Ids, scores: Scores, log_probs: Scores) -> tuple[Ids, Scores, Scores]:
+        n = self._count
+        at_start = (self._length[:n] == 1) & (self._forced[:n, 0] != _NO_TOKEN)
+        at_end = (self._length[:n] == self._limit[:n] - 1) & (self._forced[:n, 1] != _NO_TOKEN)
+        if not (at_start.any() or at_end.any()):
+            return tokens, scores, log_probs
+        tokens, log_probs = tokens.astype(np.int64), log_probs.astype(np.float32)
+        for when, column in ((at_start, 0), (at_end, 1)):
+            tokens[when, :, 0] = self._forced[:n, column][when, None]
+            scores[when], log_probs[when] = -np.inf, 0.0
+            scores[when, :, 0] = 0.0
+        return tokens, scores, log_probs
+
+    def _look_ahead(self, group: int) -> None:
+        """How many candidates the group's next step needs."""
+        length = int(self._length[group])
+        if length < self._prompt[group]:
+            self._need[group] = 1
+            return
+        touched = int((self._banned[group] != _NO_TOKEN).sum()) + (self._options[group].min_length > 0)
+        rules = self._rules[group]
+        if rules is not None:
+            touched += rules.prepare(self._sequence[group, :, :length])
+        self._need[group] = min(self._vocabulary, self._wanted_by(group) + touched)
+
+    def _wanted_by(self, group: int) -> int:  # noqa: ARG002
+        return self._wanted
+
+    def _make_room(self, tokens: int) -> None:
+        if self._count == len(self._length):
+            for name in self._columns:
+                column = getattr(self, name)
+                setattr(self, name, np.concatenate([column, column]))
+            self._every = np.arange(len(self._length))
+        if tokens > self._sequence.shape[2]:
+            longer = np.zeros((*self._sequence.shape[:2], max(tokens, 2 * self._sequence.shape[2])), np.int64)
+            longer[:, :, : self._sequence.shape[2]] = self._sequence
+            self._sequence = longer

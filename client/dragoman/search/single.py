@@ -1,0 +1,69 @@
+"""One search at a time, for callers that have one source or like to keep each apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.search.batch import SearchBatch, TokenIds
+from dragoman.search.beam import BeamBatch
+from dragoman.search.constraints import Ids, Scores
+from dragoman.search.greedy import GreedyBatch
+from dragoman.search.hypothesis import Hypothesis
+from dragoman.search.options import DecodingOptions
+
+__all__ = ["Search", "search_batch", "start_search"]
+
+
+def search_batch(width: int, tokens: TokenIds, vocabulary: int) -> SearchBatch:
+    """An empty batch for searches of `width` rows each."""
+    return GreedyBatch(tokens, vocabulary) if width == 1 else BeamBatch(width, tokens, vocabulary)
+
+
+def start_search(options: DecodingOptions, tokens: TokenIds, vocabulary: int) -> Search:
+    """A search as `options` ask for."""
+    return Search(options, tokens, vocabulary)
+
+
+class Search:
+    """A batch of one. Step with `tokens`, `position`, `parents`; then `advance`; until `done`."""
+
+    def __init__(self, options: DecodingOptions, tokens: TokenIds, vocabulary: int) -> None:
+        self._batch = search_batch(options.beam_size, tokens, vocabulary)
+        self._batch.join(options)
+        self.width = options.beam_size
+        self.done = False
+
+    @property
+    def tokens(self) -> Ids:
+        """(width,): what to feed next."""
+        fed: Ids = self._batch.tokens[0]
+        return fed
+
+    @property
+    def position(self) -> int:
+        """How many tokens each row was fed before."""
+        return int(self._batch.positions[0])
+
+    @property
+    def parents(self) -> Ids:
+        """(width,): the row of the previous step that each row continues."""
+        rows: Ids = self._batch.parents[0]
+        return rows
+
+    @property
+    def candidates(self) -> int:
+        """How many best tokens the next step must give at least."""
+        return self._batch.candidates
+
+    def advance(self, best_tokens: Ids | npt.NDArray[np.int32], best_log_probs: Scores, best_logits: Scores) -> None:
+        """Take the best next tokens of each row, (width, candidates), best first."""
+        self.done = bool(self._batch.advance(best_tokens, best_log_probs, best_logits))
+
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """The answer, best first, once the search is done."""
+        return self._batch.hypotheses(0)
+
+    def decided(self) -> tuple[int, ...]:
+        """Tokens that can't change any more."""
+        return self._batch.decided(0)
