@@ -55,12 +55,9 @@ class BeamBatch(SearchBatch):
         length = int(max(self._length[group], self._prompt[group]))
         if self._length[group] <= self._prompt[group]:
             return tuple(self._sequence[group, 0, 1:length].tolist())
-        rows = [
-            row[1:length]
-            for row, score in zip(self._sequence[group], self._scores[group], strict=True)
-            if score > _NEVER / 2
-        ]
-        rows += [ended.tokens for ended in self._ended[group]]
+        alive = self._scores[group] > _NEVER / 2
+        alive[0] = True
+        rows = [*self._sequence[group, alive, 1:length], *(ended.tokens for ended in self._ended[group])]
         return tuple(_common(rows).tolist())
 
     def _start_group(self, group: int) -> None:
