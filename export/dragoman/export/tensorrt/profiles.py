@@ -1,0 +1,75 @@
+"""Optimisation profiles: the shapes of a graph's inputs, from its tensor specifications and the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dragoman.bundle.manifest import Dimensions, Graph, Profile
+from dragoman.errors import EngineBuildError, UsageError
+from dragoman.export.tensorrt.options import EngineLimits
+
+__all__ = ["profiles_of"]
+
+USUAL_BATCH = 8
+USUAL_BEAMS = 4
+USUAL_SOURCE_TOKENS = 32
+
+
+class _Range(NamedTuple):
+    """The values of one named dimension; the engine is tuned for the usual one."""
+
+    minimum: int
+    usual: int
+    maximum: int
+
+
+def profiles_of(graph: Graph, dimensions: Dimensions, limits: EngineLimits) -> tuple[Profile, ...]:
+    """One profile for an encoder, one a cache bucket for a decoder."""
+    source_tokens = _allowed_source_tokens(dimensions, limits)
+    source = _Range(1, min(USUAL_SOURCE_TOKENS, source_tokens), source_tokens)
+    batch = _Range(1, min(USUAL_BATCH, limits.max_batch), limits.max_batch)
+    if graph.role == "encoder":
+        return (_profile(graph, "all", {"batch": batch, "source": source}),)
+    width = _Range(1, min(USUAL_BEAMS, limits.max_beams), limits.max_beams)
+    rows = _Range(*(groups * beams for groups, beams in zip(batch, width, strict=True)))
+    ranges = {"groups": batch, "width": width, "rows": rows, "past_rows": rows, "source": source}
+    return tuple(
+        _profile(graph, f"cache {cache.maximum}", {**ranges, "cache": cache}) for cache in _cache_ranges(dimensions, limits)
+    )
+
+
+def _allowed_source_tokens(dimensions: Dimensions, limits: EngineLimits) -> int:
+    wanted, held = limits.max_source_tokens, dimensions.max_source_tokens
+    if wanted is not None and wanted > held:
+        raise UsageError(f"max_source_tokens={wanted} is more than the model's {held}; engines can't be longer")
+    return wanted if wanted is not None else held
+
+
+def _cache_ranges(dimensions: Dimensions, limits: EngineLimits) -> list[_Range]:
+    """The buckets shorter than the model's longest target, and that one; each begins where the one before ended."""
+    longest = dimensions.max_target_tokens
+    ends = [*(bucket for bucket in limits.cache_buckets if bucket < longest), longest]
+    starts = [1, *(end + 1 for end in ends[:-1])]
+    # The caller rounds a cache up to its bucket, so that the longest length is also the usual one.
+    return [_Range(start, end, end) for start, end in zip(starts, ends, strict=True)]
+
+
+def _profile(graph: Graph, name: str, ranges: Mapping[str, _Range]) -> Profile:
+    unknown = {
+        dimension: tensor.name
+        for tensor in graph.inputs
+        for dimension in tensor.shape
+        if isinstance(dimension, str) and dimension not in ranges
+    }
+    if unknown:
+        listed = ", ".join(f"{dimension!r} of {tensor}" for dimension, tensor in unknown.items())
+        raise EngineBuildError(f"{graph.file} has dimensions no profile knows: {listed} (known: {', '.join(ranges)})")
+
+    def shapes(which: int) -> dict[str, tuple[int, ...]]:
+        return {
+            tensor.name: tuple(ranges[size][which] if isinstance(size, str) else size for size in tensor.shape)
+            for tensor in graph.inputs
+        }
+
+    return Profile(name, minimum=shapes(0), usual=shapes(1), maximum=shapes(2))

@@ -1,0 +1,168 @@
+"""Everything about engines that needs no TensorRT: options, profiles, flavours, progress."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dragoman.bundle.manifest import Dimensions, Graph, TensorSpec
+from dragoman.errors import EngineBuildError, UsageError
+from dragoman.export.tensorrt import EngineLimits, EngineOptions, Toolchain, parse_capabilities
+from dragoman.export.tensorrt.compilation import Job
+from dragoman.export.tensorrt.options import Flavour
+from dragoman.export.tensorrt.phases import Phases
+from dragoman.export.tensorrt.profiles import profiles_of
+from dragoman.export.tensorrt.toolchain import choose_flavour, chosen_capabilities
+from dragoman.export.tensorrt.worker import job_from_json, job_to_json
+
+DIMENSIONS = Dimensions(
+    d_model=8,
+    heads=2,
+    head_dim=4,
+    encoder_layers=1,
+    decoder_layers=1,
+    source_vocabulary=11,
+    target_vocabulary=11,
+    max_source_tokens=100,
+    max_target_tokens=200,
+)
+ENCODER = Graph(
+    role="encoder",
+    lowering="portable",
+    file="encoder.portable.onnx",
+    opset=18,
+    inputs=(TensorSpec("source_ids", "int64", ("batch", "source")), TensorSpec("source_lengths", "int32", ("batch",))),
+    outputs=(),
+)
+DECODER = Graph(
+    role="decoder",
+    lowering="portable",
+    file="decoder.portable.onnx",
+    opset=18,
+    inputs=(
+        TensorSpec("tokens", "int64", ("groups", "width")),
+        TensorSpec("cross_key_0", "float32", ("groups", 2, "source", 4)),
+        TensorSpec("self_key_0", "float32", ("past_rows", 2, "cache", 4)),
+        TensorSpec("parents", "int64", ("rows",)),
+    ),
+    outputs=(),
+)
+RTX = Toolchain("tensorrt_rtx", "1.7", ("7.5", "8.6", "12.0"))
+
+
+def test_an_encoder_has_one_profile_up_to_the_limits() -> None:
+    (profile,) = profiles_of(ENCODER, DIMENSIONS, EngineLimits(max_batch=16))
+    assert profile.minimum == {"source_ids": (1, 1), "source_lengths": (1,)}
+    assert profile.maximum == {"source_ids": (16, 100), "source_lengths": (16,)}
+
+
+def test_a_decoder_has_a_profile_for_each_cache_bucket_and_one_for_the_longest_target() -> None:
+    profiles = profiles_of(DECODER, DIMENSIONS, EngineLimits(cache_buckets=(32, 64, 512)))
+    lengths = [(profile.minimum["self_key_0"][2], profile.maximum["self_key_0"][2]) for profile in profiles]
+    assert lengths == [(1, 32), (33, 64), (65, 200)]
+
+
+@pytest.mark.parametrize("which", ["minimum", "usual", "maximum"])
+def test_a_profile_has_as_many_rows_as_groups_times_beams(which: str) -> None:
+    for profile in profiles_of(DECODER, DIMENSIONS, EngineLimits(max_batch=3, max_beams=5)):
+        shapes = getattr(profile, which)
+        groups, width = shapes["tokens"]
+        assert shapes["parents"] == (groups * width,)
+        assert shapes["self_key_0"][0] == groups * width
+
+
+def test_the_usual_shape_lies_within_small_limits() -> None:
+    limits = EngineLimits(max_batch=1, max_beams=1, max_source_tokens=5, cache_buckets=())
+    (profile,) = profiles_of(DECODER, DIMENSIONS, limits)
+    assert profile.usual["cross_key_0"] == (1, 2, 5, 4)
+
+
+def test_engines_can_not_be_longer_than_the_model() -> None:
+    with pytest.raises(UsageError, match=r"max_source_tokens=101.*100"):
+        profiles_of(ENCODER, DIMENSIONS, EngineLimits(max_source_tokens=101))
+
+
+def test_a_dimension_without_limits_is_named() -> None:
+    graph = Graph("encoder", "portable", "e.onnx", 18, (TensorSpec("pixels", "float32", ("batch", "height")),), ())
+    with pytest.raises(EngineBuildError, match="'height' of pixels"):
+        profiles_of(graph, DIMENSIONS, EngineLimits())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_batch": 0}, {"max_beams": -1}, {"cache_buckets": (64, 32)}, {"cache_buckets": (0, 32)}]
+)
+def test_impossible_limits_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        EngineLimits(**wrong)
+
+
+def test_capabilities_are_read_as_people_write_them() -> None:
+    assert parse_capabilities(["12.0", "8.6, 7.5", "8.6"]) == ("7.5", "8.6", "12.0")
+
+
+@pytest.mark.parametrize("text", ["86", "sm_86", "8.6.1", "", "8,6"])
+def test_what_is_not_a_capability_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="compute capability"):
+        parse_capabilities([text])
+
+
+@pytest.mark.parametrize(
+    ("installed", "gpu", "chosen"),
+    [
+        ({"tensorrt", "tensorrt_rtx"}, "8.6", "tensorrt"),
+        ({"tensorrt", "tensorrt_rtx"}, None, "tensorrt_rtx"),
+        ({"tensorrt_rtx"}, "8.6", "tensorrt_rtx"),
+    ],
+)
+def test_standard_tensorrt_is_used_where_it_and_a_gpu_are(installed: set[str], gpu: str | None, chosen: str) -> None:
+    assert choose_flavour(None, installed=installed.__contains__, gpu=lambda: gpu) == chosen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "installed", "way_out"),
+    [
+        (None, set(), r"pip install 'dragoman\[tensorrt\]'"),
+        ("tensorrt", {"tensorrt_rtx"}, "pip install tensorrt"),
+        ("tensorrt", {"tensorrt"}, "use the flavour tensorrt_rtx"),
+    ],
+)
+def test_a_flavour_that_can_not_work_here_says_what_to_do(wanted: Flavour | None, installed: set[str], way_out: str) -> None:
+    with pytest.raises(EngineBuildError, match=way_out):
+        choose_flavour(wanted, installed=installed.__contains__, gpu=lambda: None)
+
+
+def test_fp32_products_leave_turing_out() -> None:
+    assert chosen_capabilities(RTX, EngineOptions(), fp32_products=True) == ("8.6", "12.0")
+
+
+def test_fp16_engines_are_built_for_every_gpu() -> None:
+    assert chosen_capabilities(RTX, EngineOptions(), fp32_products=False) == ("7.5", "8.6", "12.0")
+
+
+def test_asking_for_fp32_on_turing_is_refused() -> None:
+    with pytest.raises(EngineBuildError, match=r"7\.5 can't multiply matrices in fp32"):
+        chosen_capabilities(RTX, EngineOptions(compute_capabilities=("7.5", "8.6")), fp32_products=True)
+
+
+def test_the_shares_of_nested_phases_add_up() -> None:
+    phases = Phases()
+    phases.start("build", None, 4)
+    phases.step("build", 0)
+    assert phases.share == 0.25
+    phases.start("optimise", "build", 2)
+    phases.step("optimise", 0)
+    assert phases.share == 0.375
+    phases.finish("optimise")
+    assert phases.share == 0.375  # it never goes back
+    phases.step("build", 1)
+    assert phases.share == 0.5
+
+
+def test_a_job_survives_its_way_to_the_worker() -> None:
+    profiles = profiles_of(DECODER, DIMENSIONS, EngineLimits())
+    job = Job("tensorrt_rtx", Path("a/decoder.onnx"), Path("a/decoder.engine"), ("8.6",), profiles)
+    text = job_to_json(job)
+    assert json.loads(text)["engine"] == "a/decoder.engine"
+    assert job_from_json(text) == job
