@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,12 @@ class _Safetensors(Mapping[str, Tensor]):
             self._file = safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} is truncated or corrupt: {error}; fetch it again") from error
-        self._names = frozenset(self._file.keys())
+        self._names = frozenset(self._file.keys())  # type: ignore[no-untyped-call]
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._names:
             raise KeyError(name)
-        tensor: Tensor = self._file.get_tensor(name)
+        tensor: Tensor = self._file.get_tensor(name)  # type: ignore[no-untyped-call]
         return tensor
 
     def __iter__(self) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _pickled(path: Path) -> Mapping[str, Tensor]:
     return loaded
 
 
-def _sharded(index: Path, opener: Any) -> Mapping[str, Tensor]:
+def _sharded(index: Path, opener: Callable[[Path], Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
     shard_of = read_json(index).get("weight_map")
     if not isinstance(shard_of, dict) or not shard_of:
         raise CheckpointError(f"{index} has no weight_map; fetch it again")

@@ -23,7 +23,7 @@ SAME_MEANING = {
     "temperature": "temperature",
     "top_k": "top_k",
     "top_p": "top_p",
-    # min_length bans the end token while fewer tokens stand before it, the start token among them: the end token in its place
+    # bans the end token while fewer stand before it, the start token counted: the same number as with the end token counted
     "min_length": "min_length",
 }
 

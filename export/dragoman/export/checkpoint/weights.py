@@ -44,7 +44,7 @@ class Slot:
 
 
 def fill(model: Transformer, tensors: Mapping[str, Tensor], reader: WeightNames) -> None:
-    """Copy every tensor where it belongs; one CheckpointError lists all that are missing, unused, misshaped or not finite."""
+    """Copy every tensor where it belongs; one CheckpointError lists all that are missing, unused, misshaped or NaN."""
     problems: list[str] = []
     unused = set(tensors)
     for slot in _slots(model):

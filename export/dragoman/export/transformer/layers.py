@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from dragoman.export.lowering.portable import split_heads
 from dragoman.export.lowering.protocol import KeyValue, Lowering
 from dragoman.export.transformer.config import AttentionShape, TransformerConfig
 from dragoman.export.transformer.linear import FeedForward, LayerNorm, Linear, RMSNorm, make_norm
@@ -44,9 +45,8 @@ class CrossAttention(nn.Module):
 
     def memory(self, encoded: Tensor) -> KeyValue:
         """encoded (batch, source, d_model) -> keys and values (batch, heads, source, head_dim)."""
-        both = self.key_value(encoded).unflatten(-1, (2, self.shape.heads, self.shape.head_dim))
-        key, value = both.permute(2, 0, 3, 1, 4).unbind(0)
-        return KeyValue(key, value)
+        key, value = self.key_value(encoded).chunk(2, dim=-1)
+        return KeyValue(split_heads(key, self.shape), split_heads(value, self.shape))
 
     def forward(self, x: Tensor, memory: KeyValue, lengths: Tensor, lowering: Lowering) -> Tensor:
         """x (groups, width, d_model)."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
 from torch import Tensor, nn
 
 from dragoman.export.transformer.config import Activation, Norm, TransformerConfig

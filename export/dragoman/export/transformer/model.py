@@ -1,11 +1,11 @@
-"""The encoder-decoder Transformer (Vaswani et al. 2017), written to be exported: whole sources in, one target token a step."""
+"""The encoder-decoder Transformer (Vaswani et al. 2017), written to be exported: whole sources, one target token a step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
 from torch import Tensor, nn
 
 from dragoman.export.lowering.protocol import KeyValue, Lowering
@@ -132,6 +132,11 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.output = OutputProjection(config, self.target_embedding)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of hidden states and caches."""
+        return self.target_embedding.weight.dtype
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor, lowering: Lowering) -> list[KeyValue]:
         """Sources (batch, source) to the keys and values every decoder layer will look at."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
 from torch import Tensor, nn
 
 from dragoman.export.transformer.config import TransformerConfig
@@ -27,6 +28,8 @@ def sinusoids(positions: int, width: int) -> Tensor:
 class PositionTable(nn.Module):
     """One vector a position, added to the token's embedding. Sinusoids are computed; a learned table is a weight."""
 
+    weight: Tensor
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.offset = config.position_offset
@@ -37,7 +40,7 @@ class PositionTable(nn.Module):
             self.weight = nn.Parameter(torch.empty(rows, config.d_model), requires_grad=False)
 
     def forward(self, positions: Tensor) -> Tensor:  # (…) -> (…, d_model)
-        return self.weight[positions + self.offset if self.offset else positions]
+        return F.embedding(positions + self.offset if self.offset else positions, self.weight)
 
 
 def relative_bucket(distance: Tensor, buckets: int, max_distance: int, both_sides: bool) -> Tensor:
