@@ -1,0 +1,70 @@
+"""The highest rate that a server holds: doubled until it breaks, then narrowed by bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dragoman.errors import UsageError
+
+__all__ = ["Capacity", "Probe", "find_capacity"]
+
+_NARROW_ENOUGH = 0.05
+_MOST_PROBES = 24
+_LOWEST_RATE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One rate that was tried, and whether every objective held."""
+
+    rate: float
+    holds: bool
+    why_not: str = ""
+    client_limited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the search found; `rate` is 0 when even the lowest rate broke an objective."""
+
+    probes: tuple[Probe, ...]
+
+    @property
+    def rate(self) -> float:
+        return max((probe.rate for probe in self.probes if probe.holds), default=0.0)
+
+    @property
+    def client_limited(self) -> bool:
+        """The search ended because the client, not the server, could not do more: the capacity is at least this."""
+        return self.probes[-1].client_limited
+
+
+def find_capacity(probe: Callable[[float], Probe], first_rate: float) -> Capacity:
+    """Search between a rate that holds and one that breaks until they are 5% apart.
+
+    A rate that held once is tried no more: near the edge the answer is a matter of luck, and the 5% say so.
+    """
+    if first_rate <= 0:
+        raise UsageError(f"--rate {first_rate:g} must be above 0 to search from")
+    probes: list[Probe] = []
+    holds, breaks, rate = 0.0, float("inf"), first_rate
+    while len(probes) < _MOST_PROBES:
+        probes.append(tried := probe(rate))
+        if tried.client_limited:
+            break  # a higher rate would only measure the client
+        if tried.holds:
+            holds = rate
+        else:
+            breaks = rate
+        if breaks < _LOWEST_RATE or (holds and breaks / holds <= 1 + _NARROW_ENOUGH):
+            break
+        rate = _between(holds, breaks)
+    return Capacity(tuple(probes))
+
+
+def _between(holds: float, breaks: float) -> float:
+    if breaks == float("inf"):
+        return holds * 2
+    # The geometric mean: 5% of a low rate and 5% of a high one take equally many probes.
+    return float((holds * breaks) ** 0.5) if holds else breaks / 2

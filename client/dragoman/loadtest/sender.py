@@ -1,0 +1,63 @@
+"""The seam between the load and the server: one request out, one outcome with its times back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragoman.client.addresses import TLS, Addresses
+from dragoman.client.options import Asked, ask
+
+__all__ = ["OpenSender", "Outcome", "RequestSettings", "Sender", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the load goes; several servers share it in turn."""
+
+    addresses: Addresses
+    tls: TLS | None = None
+
+    def __str__(self) -> str:
+        return str(self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """What every request asks for; None leaves it to the model."""
+
+    model: str | None = None
+    beam_size: int | None = None
+    stream: bool = False
+    use_cache: bool = False  # a repeated sentence must be work for the engine, not a look-up
+    timeout_s: float = 30.0
+
+    def asked(self) -> Asked:
+        cache = None if self.use_cache else False
+        return ask({"beam_size": self.beam_size, "cache": cache}, self.model, self.timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request. Times are of `time.monotonic`, which all processes of a machine share."""
+
+    finished_at: float
+    error: str | None = None
+    message: str = ""
+    text: str = ""
+    source_tokens: int = 0
+    target_tokens: int = 0
+    first_token_at: float | None = None
+    queue_s: float | None = None
+
+
+class Sender(Protocol):
+    """Sends requests over connections it owns. A request that fails is an outcome, not an exception."""
+
+    async def send(self, text: str) -> Outcome: ...
+
+    async def close(self) -> None: ...
+
+
+OpenSender = Callable[[Target, RequestSettings], Awaitable[Sender]]

@@ -1,0 +1,136 @@
+"""A real gRPC server that speaks Triton's protocol and answers after a delay that the test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import selectors
+import struct
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+
+import grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+
+@dataclass
+class Script:
+    """What the server does with request number `n`, and what it saw."""
+
+    delay_s: Callable[[int], float] = lambda _: 0.0
+    error: Callable[[int], tuple[grpc.StatusCode, str] | None] = lambda _: None
+    translate: Callable[[str, int], str] = lambda text, _: text.upper()
+    tokens: int = 5
+    stalls_until: float = 0.0
+    received: list[str] = field(default_factory=list)
+    options: list[dict[str, object]] = field(default_factory=list)
+    service_times_s: list[float] = field(default_factory=list)
+    most_at_once: int = 0
+
+
+def _bytes(text: str) -> bytes:
+    return struct.pack("<I", len(text.encode())) + text.encode()
+
+
+def _details(script: Script) -> str:
+    about = {"source_tokens": 3, "queue_ms": 2.0, "first_token_ms": 3.0, "total_ms": 4.0, "steps": script.tokens}
+    return json.dumps({"model": "scripted", "version": "1", "texts": [about]})
+
+
+class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._at_once = 0
+
+    async def ModelInfer(self, request, context):  # noqa: N802, ANN001, ANN201
+        text, number = self._note(request)
+        began = time.monotonic()
+        self._at_once += 1
+        self._script.most_at_once = max(self._script.most_at_once, self._at_once)
+        try:
+            await self._wait(number)
+        finally:
+            self._at_once -= 1
+        if (problem := self._script.error(number)) is not None:
+            await context.abort(*problem)
+        response = service_pb2.ModelInferResponse(model_name="translate")
+        for name, kind, shape, raw in (
+            ("TRANSLATION", "BYTES", (1, 1), _bytes(self._script.translate(text, number))),
+            ("SCORE", "FP32", (1, 1), struct.pack("<f", -0.5)),
+            ("TOKEN_COUNT", "INT32", (1, 1), struct.pack("<i", self._script.tokens)),
+            ("DETAILS", "BYTES", (1,), _bytes(_details(self._script))),
+        ):
+            response.outputs.add(name=name, datatype=kind, shape=shape)
+            response.raw_output_contents.append(raw)
+        self._script.service_times_s.append(time.monotonic() - began)
+        return response
+
+    async def ModelStreamInfer(self, requests, context) -> AsyncIterator[service_pb2.ModelStreamInferResponse]:  # noqa: N802, ANN001
+        async for request in requests:
+            text, number = self._note(request)
+            words = self._script.translate(text, number).split(" ")
+            for place, word in enumerate(words):
+                await self._wait(number)
+                if (problem := self._script.error(number)) is not None:
+                    yield service_pb2.ModelStreamInferResponse(error_message=problem[1])
+                    return
+                final = place == len(words) - 1
+                yield self._chunk(word if place == 0 else f" {word}", final)
+
+    def _chunk(self, chunk: str, final: bool) -> service_pb2.ModelStreamInferResponse:
+        response = service_pb2.ModelStreamInferResponse()
+        for name, kind, raw in (
+            ("CHUNK", "BYTES", _bytes(chunk)),
+            ("FINAL", "BOOL", b"\x01" if final else b"\x00"),
+            ("DETAILS", "BYTES", _bytes(_details(self._script) if final else "{}")),
+        ):
+            response.infer_response.outputs.add(name=name, datatype=kind, shape=(1,))
+            response.infer_response.raw_output_contents.append(raw)
+        return response
+
+    def _note(self, request) -> tuple[str, int]:  # noqa: ANN001
+        text, options = (raw[4:].decode() for raw in request.raw_input_contents)
+        self._script.received.append(text)
+        self._script.options.append(json.loads(options))
+        return text, len(self._script.received) - 1
+
+    async def _wait(self, number: int) -> None:
+        await asyncio.sleep(self._script.delay_s(number))
+        while (left_s := self._script.stalls_until - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
+
+
+@contextlib.contextmanager
+def serving(script: Script) -> Iterator[str]:
+    """The server's address while it runs, in a thread with its own event loop."""
+    started, addresses = threading.Event(), []
+    # select() keeps a delay to microseconds; epoll would round it up to the next millisecond.
+    loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
+    leave = asyncio.Event()
+
+    async def main() -> None:
+        server = grpc.aio.server()
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(script), server)
+        addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        await server.start()
+        started.set()
+        await leave.wait()
+        await server.stop(grace=None)
+
+    def serve() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(main())
+        loop.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield addresses[0]
+    finally:
+        loop.call_soon_threadsafe(leave.set)
+        thread.join(10)
+        assert not thread.is_alive()
