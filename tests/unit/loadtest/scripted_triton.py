@@ -45,7 +45,7 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._script = script
         self._at_once = 0
 
-    async def ModelInfer(self, request, context):  # noqa: N802, ANN001, ANN201
+    async def ModelInfer(self, request, context) -> service_pb2.ModelInferResponse:  # noqa: N802, ANN001
         text, number = self._note(request)
         began = time.monotonic()
         self._at_once += 1

@@ -4,10 +4,11 @@ import itertools
 import statistics
 
 import pytest
-from dragoman.errors import UsageError
-from dragoman.loadtest.arrivals import SHAPES, Segment, Shape, shape_named
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dragoman.errors import UsageError
+from dragoman.loadtest.arrivals import SHAPES, Segment, Shape, shape_named
 
 segments = st.lists(
     st.builds(Segment, st.floats(0.1, 50), st.floats(0, 200), st.floats(0, 200)), min_size=1, max_size=5

@@ -4,9 +4,10 @@ import json
 import math
 
 import pytest
-from dragoman.loadtest.histogram import Histogram, bucket_of, value_of
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dragoman.loadtest.histogram import Histogram, bucket_of, value_of
 
 durations_s = st.floats(min_value=1e-6, max_value=3600.0)
 

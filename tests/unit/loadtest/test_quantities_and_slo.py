@@ -3,11 +3,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from known_results import result_of
+
 from dragoman.errors import UsageError
 from dragoman.loadtest.answers import Quality
 from dragoman.loadtest.quantities import duration_s, format_duration, percentage, rate_per_s
 from dragoman.loadtest.slo import judge, parse_objectives
-from known_results import result_of
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from dragoman.loadtest.figures import Figures
 from dragoman.loadtest.sender import Outcome
 from dragoman.loadtest.tally import Tally, slice_length_s

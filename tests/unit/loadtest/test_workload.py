@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from dragoman.errors import UsageError
 from dragoman.loadtest.workload import Item, Workload, read_workload
 

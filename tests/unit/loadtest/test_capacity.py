@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.errors import UsageError
+from dragoman.loadtest.capacity import Probe, find_capacity
+
+
+@given(st.floats(0.5, 5000), st.floats(0.5, 5000))
+def test_the_capacity_is_found_within_five_percent_from_anywhere(true_capacity: float, first_rate: float) -> None:
+    found = find_capacity(lambda rate: Probe(rate, rate <= true_capacity), first_rate)
+    assert true_capacity / 1.06 <= found.rate <= true_capacity
+
+
+def test_it_takes_few_probes() -> None:
+    assert len(find_capacity(lambda rate: Probe(rate, rate <= 700), first_rate=50).probes) <= 10
+
+
+def test_a_server_that_holds_nothing_has_no_capacity() -> None:
+    found = find_capacity(lambda rate: Probe(rate, False), first_rate=50)
+    assert found.rate == 0
+    assert not found.client_limited
+
+
+def test_the_search_ends_where_the_client_is_the_limit() -> None:
+    found = find_capacity(lambda rate: Probe(rate, True, client_limited=rate > 300), first_rate=100)
+    assert found.client_limited
+    assert found.rate == 400
+    assert [probe.rate for probe in found.probes] == [100, 200, 400]
+
+
+def test_a_search_needs_a_rate_to_begin_with() -> None:
+    with pytest.raises(UsageError):
+        find_capacity(lambda rate: Probe(rate, True), first_rate=0)
