@@ -1,0 +1,48 @@
+"""An error as it leaves for the caller: a code of the wire contract and a sentence, nothing from inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, RequestError
+from dragoman.wire import ErrorCode
+
+__all__ = ["Failure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a caller is told when a request goes wrong; `text` is spelt as `wire.ErrorCode` says."""
+
+    code: ErrorCode
+    text: str
+
+    @classmethod
+    def say(cls, code: ErrorCode, message: str) -> Failure:
+        return cls(code, f"{code.value}: {message}")
+
+    @classmethod
+    def overloaded(cls, message: str, retry_after_s: float) -> Failure:
+        hint_ms = max(1, round(retry_after_s * 1000))
+        return cls(ErrorCode.OVERLOADED, f"{ErrorCode.OVERLOADED.value} retry_after_ms={hint_ms}: {message}")
+
+    @classmethod
+    def of(cls, error: RequestError) -> Failure:
+        """The failure that says `error`; anything not meant for callers becomes INTERNAL without its text."""
+        if isinstance(error, Overloaded):
+            return cls.overloaded(str(error), error.retry_after_s)
+        for kind, code in _CODES.items():
+            if isinstance(error, kind):
+                return cls.say(code, str(error))
+        return cls.internal()
+
+    @classmethod
+    def internal(cls) -> Failure:
+        return cls.say(ErrorCode.INTERNAL, "the server failed at this request; its log says why")
+
+
+_CODES = {
+    InvalidRequest: ErrorCode.INVALID_REQUEST,
+    DeadlineExceeded: ErrorCode.DEADLINE_EXCEEDED,
+    Cancelled: ErrorCode.CANCELLED,
+}

@@ -1,0 +1,89 @@
+"""A socket that carries frames and never blocks: what can't be sent now waits in a bounded backlog."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+from dragoman.errors import ServeError
+from dragoman.serving.link.frames import MAX_FRAME_BYTES, Frame, FrameReader
+
+__all__ = ["Channel", "ChannelClosed"]
+
+_READ_BYTES = 1 << 18
+
+
+class ChannelClosed(ServeError):
+    """The other side is gone."""
+
+
+class Channel:
+    """Frames over one stream socket; `send` may be called from any thread, `receive` from one."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._reader = FrameReader()
+        self._backlog = bytearray()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def connect(cls, path: str) -> Channel:
+        """To the process that listens at `path`."""
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connected.connect(path)
+        except OSError as error:
+            connected.close()
+            raise ChannelClosed(f"nobody listens at {path}: {error.strerror}") from error
+        return cls(connected)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def has_backlog(self) -> bool:
+        """Is something waiting for the other side to read?"""
+        return bool(self._backlog)
+
+    def send(self, frame: Frame) -> None:
+        """Send at once what the socket takes; the rest goes out with `flush`."""
+        data = frame.encode()
+        with self._lock:
+            if not self._backlog:
+                data = data[self._write(data) :]
+            if len(self._backlog) + len(data) > MAX_FRAME_BYTES:
+                raise ChannelClosed("the other side has stopped reading")
+            self._backlog += data
+
+    def flush(self) -> None:
+        """Send what waits, as far as the socket takes it."""
+        with self._lock:
+            del self._backlog[: self._write(self._backlog)]
+
+    def receive(self) -> list[Frame]:
+        """The frames that have arrived; ChannelClosed when there will be no more."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ChannelClosed(f"the connection broke: {error.strerror}") from error
+        if not data:
+            raise ChannelClosed("the other side has closed the connection")
+        return self._reader.feed(data)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def _write(self, data: bytes | bytearray) -> int:
+        if not data:
+            return 0
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ChannelClosed(f"the connection broke: {error.strerror}") from error

@@ -1,0 +1,117 @@
+"""One message between two of our processes: a kind, a request number and parts of bytes.
+
+    u32 bytes that follow · u8 kind · u64 request · u32 parts · (u32 length · bytes) for each part
+
+Nothing is pickled and nothing is evaluated: a part is text, a JSON object or little-endian numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from dragoman.errors import ServeError
+
+__all__ = ["MAX_FRAME_BYTES", "Frame", "FrameReader", "Kind", "json_frame"]
+
+MAX_FRAME_BYTES = 256 << 20
+
+_HEADER = struct.Struct("<BQI")
+_LENGTH = struct.Struct("<I")
+
+
+class Kind(IntEnum):
+    """What a frame asks or says."""
+
+    # a stub to an engine
+    HELLO = 1  # [stub name]
+    TRANSLATE = 2  # [arrival, options, text, …]
+    STREAM = 3  # [arrival, options, text]
+    ENCODE = 4  # [arrival, options, text, …]
+    DECODE = 5  # [arrival, session, command, step]
+    CANCEL = 6  # []
+    # an engine to a stub
+    STARTED = 10  # [request numbers]: they are in the running batch and die with this engine
+    ANSWER = 11  # the last word on a request; its parts depend on what was asked
+    CHUNK = 12  # [text]
+    ERROR = 13  # [error code, message]
+    METRICS = 14  # [JSON]
+    # the supervisor to an engine, and back
+    SETTINGS = 19  # [JSON]: the first word to a new engine
+    PING = 20
+    PONG = 21  # [JSON]
+    DRAIN = 22
+    READY = 23  # [JSON]
+    FAILED = 24  # [message]
+    # the supervisor to a stub
+    ROUTES = 30  # [JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message."""
+
+    kind: Kind
+    request: int = 0
+    parts: tuple[bytes, ...] = ()
+
+    def encode(self) -> bytes:
+        pieces = [_HEADER.pack(self.kind, self.request, len(self.parts))]
+        for part in self.parts:
+            pieces += [_LENGTH.pack(len(part)), part]
+        size = sum(map(len, pieces))
+        if size > MAX_FRAME_BYTES:
+            raise ServeError(f"a message of {size} bytes between our processes is more than {MAX_FRAME_BYTES}")
+        return b"".join([_LENGTH.pack(size), *pieces])
+
+    def json(self) -> Any:  # noqa: ANN401 - what JSON holds is for the caller to say
+        """The first part, parsed."""
+        return json.loads(self.parts[0])
+
+
+def json_frame(kind: Kind, value: object, request: int = 0) -> Frame:
+    """A frame whose only part is a JSON object."""
+    return Frame(kind, request, (json.dumps(value, ensure_ascii=False).encode(),))
+
+
+class FrameReader:
+    """Turns the bytes of a stream into frames, however they were cut on the way."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes."""
+        buffer = self._buffer
+        buffer += data
+        frames, start = [], 0
+        while len(buffer) - start >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(buffer, start)
+            if not _HEADER.size <= size <= MAX_FRAME_BYTES:
+                raise ServeError(f"a message between our processes claims {size} bytes; the stream is broken")
+            end = start + _LENGTH.size + size
+            if len(buffer) < end:
+                break
+            frames.append(_decode(bytes(buffer[start + _LENGTH.size : end])))
+            start = end
+        del buffer[:start]
+        return frames
+
+
+def _decode(body: bytes) -> Frame:
+    try:
+        kind, request, count = _HEADER.unpack_from(body)
+        parts, at = [], _HEADER.size
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(body, at)
+            at += _LENGTH.size
+            if at + length > len(body):
+                raise ServeError("a message between our processes ends inside a part; the stream is broken")
+            parts.append(body[at : at + length])
+            at += length
+        return Frame(Kind(kind), request, tuple(parts))
+    except (struct.error, ValueError) as error:
+        raise ServeError(f"a message between our processes can't be read: {error}") from error

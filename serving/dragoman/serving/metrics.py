@@ -1,0 +1,134 @@
+"""What is measured: one table, a recorder for the engine process, and the series a scrape shows.
+
+Publishing a number costs Triton's stub a message (~30 µs), so the engine counts by itself and sends what changed once a
+second. Triton's own histograms take one observation a message; ours are counted here and published as the three series
+that make a Prometheus histogram (`_bucket` with its `le`, `_sum`, `_count`), which `histogram_quantile` reads as ever.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["METRICS", "Change", "Metric", "Recorder", "Series"]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A measured thing; every series of it has the label `model`, and `label` beside it when that is set."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    label: str | None = None
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """What a scrape shows of it."""
+        if self.kind != "histogram":
+            return (Series(self.name, self.kind, self.help, self.label),)
+        return (
+            Series(f"{self.name}_bucket", "counter", self.help, "le"),
+            Series(f"{self.name}_sum", "counter", self.help, None),
+            Series(f"{self.name}_count", "counter", self.help, None),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A family of numbers as Prometheus sees it."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    label: str | None
+
+
+REQUESTS = Metric("dragoman_requests_total", "counter", "Requests by how they ended", "outcome")
+REFUSALS = Metric("dragoman_refusals_total", "counter", "Requests refused at the door because the queue was full")
+TEXTS = Metric("dragoman_texts_total", "counter", "Texts translated")
+QUEUE_SECONDS = Metric("dragoman_queue_seconds", "histogram", "From arrival to the running batch", buckets=_SECONDS)
+FIRST_TOKEN_SECONDS = Metric("dragoman_first_token_seconds", "histogram", "From arrival to first token", buckets=_SECONDS)
+TOKEN_SECONDS = Metric("dragoman_token_seconds", "histogram", "Time per target token once decoding", buckets=_SECONDS)
+REQUEST_SECONDS = Metric("dragoman_request_seconds", "histogram", "From arrival to the last answer", buckets=_SECONDS)
+SOURCE_TOKENS = Metric("dragoman_source_tokens_total", "counter", "Source tokens encoded")
+TARGET_TOKENS = Metric("dragoman_target_tokens_total", "counter", "Target tokens of finished translations")
+PADDING_TOKENS = Metric("dragoman_padding_tokens_total", "counter", "Padding encoded beside the source tokens")
+STEPS = Metric("dragoman_steps_total", "counter", "Decoder steps")
+STEP_ROWS = Metric("dragoman_step_rows_total", "counter", "Rows decoded, summed over steps; divide by steps for occupancy")
+STEP_SECONDS = Metric("dragoman_step_seconds_total", "counter", "Time spent in the engine's steps")
+RUNNING = Metric("dragoman_running_requests", "gauge", "Sentences in the running batch")
+QUEUED = Metric("dragoman_queued_requests", "gauge", "Sentences waiting for the running batch")
+OCCUPANCY = Metric("dragoman_batch_occupancy", "gauge", "Rows of the running batch over the most it may have")
+CACHE_USED = Metric("dragoman_cache_used_ratio", "gauge", "Share of the cache memory in use")
+SESSIONS = Metric("dragoman_sessions", "gauge", "Open client-driven sessions")
+CACHE_HITS = Metric("dragoman_response_cache_hits_total", "counter", "Texts answered from the response cache")
+CACHE_MISSES = Metric("dragoman_response_cache_misses_total", "counter", "Texts looked for in the response cache in vain")
+CACHE_BYTES = Metric("dragoman_response_cache_bytes", "gauge", "Memory of the response cache")
+RESTARTS = Metric("dragoman_restarts_total", "counter", "Restarts by the supervisor: engine or triton", "what")
+
+METRICS = (
+    REQUESTS,
+    REFUSALS,
+    TEXTS,
+    QUEUE_SECONDS,
+    FIRST_TOKEN_SECONDS,
+    TOKEN_SECONDS,
+    REQUEST_SECONDS,
+    SOURCE_TOKENS,
+    TARGET_TOKENS,
+    PADDING_TOKENS,
+    STEPS,
+    STEP_ROWS,
+    STEP_SECONDS,
+    RUNNING,
+    QUEUED,
+    OCCUPANCY,
+    CACHE_USED,
+    SESSIONS,
+    CACHE_HITS,
+    CACHE_MISSES,
+    CACHE_BYTES,
+    RESTARTS,
+)
+
+Change = tuple[str, str, float]
+"""Series name, value of its label ("" without one), and what a counter grew by or a gauge is now."""
+
+
+class Recorder:
+    """Counts in the engine process; `take_changes` says what is new since the last time."""
+
+    def __init__(self) -> None:
+        self._grown: dict[tuple[str, str], float] = defaultdict(float)
+        self._gauges: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+
+    def count(self, metric: Metric, amount: float = 1, label: str = "") -> None:
+        if amount:
+            self._grown[metric.name, label] += amount
+
+    def observe(self, metric: Metric, value: float) -> None:
+        grown, name = self._grown, metric.name
+        for bound in metric.buckets[bisect_left(metric.buckets, value) :]:
+            grown[f"{name}_bucket", f"{bound:g}"] += 1
+        grown[f"{name}_bucket", "+Inf"] += 1
+        grown[f"{name}_sum", ""] += value
+        grown[f"{name}_count", ""] += 1
+
+    def set(self, metric: Metric, value: float) -> None:
+        self._gauges[metric.name] = value
+
+    def take_changes(self) -> list[Change]:
+        changes = [(name, label, amount) for (name, label), amount in self._grown.items()]
+        self._grown.clear()
+        for name, value in self._gauges.items():
+            if self._told.get(name) != value:
+                self._told[name] = value
+                changes.append((name, "", value))
+        return changes

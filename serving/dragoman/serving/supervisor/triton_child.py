@@ -1,0 +1,123 @@
+"""The tritonserver process: started, listening, ended, and nothing left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections import deque
+from pathlib import Path
+
+from dragoman.errors import ServeError
+from dragoman.serving.logs import event
+from dragoman.serving.supervisor.tether import tethered
+from dragoman.serving.triton.flags import Address, TritonFlags
+from dragoman.serving.triton.installation import Installation
+from dragoman.serving.triton.probe import Probe
+from dragoman.serving.triton.stub_link import SUPERVISOR_VARIABLE
+
+__all__ = ["TritonChild", "free_port", "require_free"]
+
+_log = logging.getLogger(__name__)
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
+_POLL_S = 0.05
+
+
+class TritonChild:
+    """A running tritonserver with our models in it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, flags: TritonFlags) -> None:
+        self.process = process
+        self._flags = flags
+        self._last_words: deque[str] = deque(maxlen=20)
+        self._log_reader = asyncio.create_task(self._forward_log())
+
+    @classmethod
+    async def start(cls, installation: Installation, flags: TritonFlags, supervisor: Path) -> TritonChild:
+        process = await asyncio.create_subprocess_exec(
+            *tethered([str(installation.binary), *flags.argv()]),
+            env={**os.environ, **installation.environment, SUPERVISOR_VARIABLE: str(supervisor)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is the supervisor's to deal with
+        )
+        return cls(process, flags)
+
+    async def wait_until_listening(self, probe: Probe, timeout_s: float) -> None:
+        """Return when it takes requests; ServeError with its own last words when it ends instead."""
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while not await probe.is_listening(timeout_s=1.0):
+            if self.process.returncode is not None:
+                await self._log_reader
+                raise ServeError("Triton ended while starting: " + (" / ".join(self._complaints()) or "it said nothing"))
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise ServeError(f"Triton was not ready within {timeout_s:.0f} s; raise --start-timeout")
+            await asyncio.sleep(_POLL_S)
+
+    async def stop(self, timeout_s: float) -> None:
+        """End it; its stubs end with it, and their shared memory is removed."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            await asyncio.wait_for(self.process.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            event(_log, logging.WARNING, "triton did not end by itself", {"timeout_s": timeout_s})
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End it and its stubs now: the session it leads is the group they are all in."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, 9)
+        await self.process.wait()
+        await self._log_reader
+        for region in _SHARED_MEMORY.glob(f"{self._flags.shared_memory_prefix}*"):
+            region.unlink(missing_ok=True)
+
+    async def _forward_log(self) -> None:
+        if self.process.stdout is None:
+            return
+        async for raw in self.process.stdout:
+            line = raw.decode(errors="replace").rstrip()
+            self._last_words.append(line)
+            if line and not _is_noise(line):
+                event(_log, logging.WARNING, "triton", {"line": line})
+
+    def _complaints(self) -> list[str]:
+        return [line for line in self._last_words if line.startswith("E") or "error" in line.lower()][-3:]
+
+
+def _is_noise(line: str) -> bool:
+    """What Triton says on every machine without a GPU, and of a signal that we sent."""
+    return "pinned" in line or "CudaDriverHelper" in line or line.startswith("Signal (15)")
+
+
+def require_free(address: Address, option: str) -> None:
+    """ServeError when somebody listens at `address` already, or it isn't ours to listen at."""
+    try:
+        _bind(address).close()
+    except OSError as error:
+        if isinstance(error, socket.gaierror):
+            raise ServeError(f"{option} {address}: {address.host!r} is no address of this machine") from None
+        raise ServeError(f"can't listen at {address}: {error.strerror}; choose another address with {option}") from None
+
+
+def free_port(host: str) -> int:
+    """A port nobody listens on now."""
+    with _bind(Address(host, 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def _bind(address: Address) -> socket.socket:
+    family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((address.host, address.port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

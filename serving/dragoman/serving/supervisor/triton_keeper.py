@@ -1,0 +1,108 @@
+"""Keeps a tritonserver running: replaces it when it ends, when a stub of it dies, or when a real request gets no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from dragoman.errors import ServeError
+from dragoman.serving.logs import event
+from dragoman.serving.supervisor.keeper import Backoff, EngineKeeper
+from dragoman.serving.supervisor.stubs import StubDesk
+from dragoman.serving.supervisor.triton_child import TritonChild
+from dragoman.serving.triton.flags import TritonFlags
+from dragoman.serving.triton.installation import Installation
+from dragoman.serving.triton.probe import Probe, ProbeFailed
+
+__all__ = ["TritonKeeper"]
+
+_log = logging.getLogger(__name__)
+_PROBE_EVERY_S = 2.0
+_PROBE_TIMEOUT_S = 3.0
+_FAILED_PROBES = 2
+
+
+class TritonKeeper:
+    """One Triton and the desk its stubs report to."""
+
+    def __init__(
+        self, installation: Installation, flags: TritonFlags, desk: StubDesk, engines: Sequence[EngineKeeper], probe: Probe
+    ) -> None:
+        self.restarts = 0
+        self.child: TritonChild | None = None
+        self._installation, self._flags, self._desk = installation, flags, desk
+        self._engines, self._probe = engines, probe
+        self._backoff = Backoff()
+        self._start_timeout_s = 0.0
+
+    async def start(self, timeout_s: float) -> None:
+        """Start Triton and return when every bundle has answered a real request through it."""
+        self._start_timeout_s = timeout_s
+        self.child = await TritonChild.start(self._installation, self._flags, self._desk.socket)
+        await self.child.wait_until_listening(self._probe, timeout_s)
+        try:
+            for engine in self._engines:
+                await self._probe.translate(engine.name, timeout_s=10.0)
+        except ProbeFailed as error:
+            raise ServeError(f"the first translation through Triton failed: {error}") from None
+
+    async def keep(self) -> None:
+        """Watch for ever."""
+        while True:
+            if self.child is None:
+                return
+            reason = await self._until_useless(self.child)
+            self.restarts += 1
+            event(_log, logging.ERROR, "triton failed", {"reason": reason, "restarts": self.restarts})
+            await self._replace()
+
+    async def stop(self, timeout_s: float) -> None:
+        self._desk.forget_stubs()
+        if self.child is not None:
+            await self.child.stop(timeout_s)
+
+    async def kill(self) -> None:
+        if self.child is not None:
+            await self.child.kill()
+
+    async def _until_useless(self, child: TritonChild) -> str:
+        reasons = {
+            asyncio.create_task(child.process.wait()): "it ended",
+            asyncio.create_task(self._desk.lost.wait()): "one of its stubs died",
+            asyncio.create_task(self._until_unanswered()): "a real request got no answer",
+        }
+        try:
+            done, _ = await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+            return reasons[done.pop()]
+        finally:
+            for task in reasons:
+                task.cancel()
+            await asyncio.gather(*reasons, return_exceptions=True)
+
+    async def _until_unanswered(self) -> None:
+        """Ask each engine in turn through gRPC; silence counts only while the engine itself is well."""
+        failures = 0
+        while failures < _FAILED_PROBES:
+            await asyncio.sleep(_PROBE_EVERY_S)
+            for engine in self._engines:
+                well_before = engine.healthy
+                try:
+                    await self._probe.translate(engine.name, _PROBE_TIMEOUT_S)
+                    failures = 0
+                except ProbeFailed as error:
+                    if well_before and engine.healthy:
+                        failures += 1
+                        event(_log, logging.WARNING, "probe failed", {"model": engine.name, "reason": str(error)})
+
+    async def _replace(self) -> None:
+        while True:
+            await self.kill()
+            self._desk.forget_stubs()
+            await asyncio.sleep(self._backoff.delay_s(time.monotonic()))
+            try:
+                await self.start(self._start_timeout_s)
+                return
+            except ServeError as error:
+                event(_log, logging.ERROR, "triton did not start", {"reason": str(error)})

@@ -1,0 +1,49 @@
+"""Puts our numbers on Triton's metrics endpoint; runs in one of the stubs, for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dragoman.serving.link.frames import Frame
+from dragoman.serving.metrics import METRICS, RESTARTS, Series
+from dragoman.serving.triton.routes import RoutingTable
+
+__all__ = ["Publisher"]
+
+
+class Publisher:
+    """Applies the changes an engine sends to Triton's metric families, which exist from the start."""
+
+    def __init__(self, backend: Any) -> None:  # noqa: ANN401 - Triton's module, which exists inside its stub only
+        self._series: dict[str, Series] = {series.name: series for metric in METRICS for series in metric.series}
+        kinds = {"counter": backend.MetricFamily.COUNTER, "gauge": backend.MetricFamily.GAUGE}
+        self._families = {
+            series.name: backend.MetricFamily(name=series.name, description=series.help, kind=kinds[series.kind])
+            for series in self._series.values()
+        }
+        self._metrics: dict[tuple[str, str, str], Any] = {}
+        self._restarts: dict[str, int] = {}
+
+    def take(self, model: str, frame: Frame) -> None:
+        """Apply a METRICS frame of the engine that serves `model`."""
+        for name, label, amount in frame.json():
+            self._apply(name, model, label, amount)
+
+    def take_table(self, table: RoutingTable) -> None:
+        """The supervisor counts restarts; a new table may hold a new count."""
+        for what, count in table.restarts.items():
+            self._apply(RESTARTS.name, "", what, count - self._restarts.get(what, 0))
+            self._restarts[what] = count
+
+    def _apply(self, name: str, model: str, label: str, amount: float) -> None:
+        series = self._series[name]
+        metric = self._metrics.get((name, model, label))
+        if metric is None:
+            labels = {"model": model} if model else {}
+            if series.label is not None:
+                labels[series.label] = label
+            metric = self._metrics[name, model, label] = self._families[name].Metric(labels=labels)
+        if series.kind == "gauge":
+            metric.set(amount)
+        else:
+            metric.increment(amount)

@@ -1,0 +1,107 @@
+"""Which engine process a request goes to, as the supervisor says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragoman.errors import InvalidRequest
+from dragoman.serving.link.channel import Channel, ChannelClosed
+
+__all__ = ["Engine", "Routes", "RoutingTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """What the supervisor tells every stub; it tells them again whenever something changes.
+
+    `sockets` holds the engine of each bundle that answers now: a bundle whose engine is being restarted is in
+    `bundles` only. `restarts` counts since the supervisor started, by what was restarted.
+    """
+
+    bundles: tuple[str, ...]
+    sockets: dict[str, str] = field(default_factory=dict)
+    draining: bool = False
+    hold_s: float = 10.0
+    restarts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> RoutingTable:
+        return cls(**{**raw, "bundles": tuple(raw["bundles"])})
+
+
+@dataclass(eq=False, slots=True)
+class Engine:
+    """One engine process as a stub sees it; `key` starts the name of every session it holds."""
+
+    bundle: str
+    socket: str
+    channel: Channel
+
+    @property
+    def key(self) -> str:
+        return engine_key(self.socket)
+
+
+def engine_key(socket: str) -> str:
+    """The part of a session's name that says which engine holds it."""
+    return socket.rpartition("/")[2].removesuffix(".sock")
+
+
+class Routes:
+    """The engines that answer, and those that only finish what they have."""
+
+    def __init__(self) -> None:
+        self.table = RoutingTable(bundles=())
+        self._current: dict[str, Engine] = {}
+        self._all: list[Engine] = []
+
+    def update(self, table: RoutingTable) -> list[Engine]:
+        """Take a new table; returns the engines this stub was not connected to yet."""
+        fresh = []
+        for bundle, socket in table.sockets.items():
+            known = self._current.get(bundle)
+            if known is None or known.socket != socket:
+                try:
+                    engine = Engine(bundle, socket, Channel.connect(socket))
+                except ChannelClosed:
+                    continue  # it died just now; the supervisor's next table has its successor
+                self._all.append(engine)
+                self._current[bundle] = engine
+                fresh.append(engine)
+        self.table = table
+        return fresh
+
+    def forget(self, engine: Engine) -> None:
+        """The engine is gone."""
+        engine.channel.close()
+        self._all.remove(engine)
+        if self._current.get(engine.bundle) is engine:
+            del self._current[engine.bundle]
+
+    def engine(self, bundle: str) -> Engine | None:
+        """Who answers for `bundle` now; None while it is being restarted."""
+        return self._current.get(bundle)
+
+    def engine_of_session(self, session: bytes) -> Engine | None:
+        key = session.partition(b".")[0]
+        return next((engine for engine in self._all if engine.key.encode() == key), None)
+
+    def bundle_for(self, options: bytes) -> str:
+        """The bundle the options ask for; with one bundle its engine judges the options itself."""
+        bundles = self.table.bundles
+        if len(bundles) == 1:
+            return bundles[0]
+        try:
+            parsed = json.loads(options or b"{}")
+        except ValueError:
+            return bundles[0]  # any engine says what is wrong with them
+        asked = parsed.get("model") if isinstance(parsed, dict) else None
+        if asked in bundles:
+            return str(asked)
+        served = ", ".join(bundles)
+        if asked is None:
+            raise InvalidRequest(f"this server has several models; set the option `model` to one of {served}")
+        raise InvalidRequest(f"there is no model {str(asked)[:60]!r} here; this server has {served}")

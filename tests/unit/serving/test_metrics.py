@@ -1,0 +1,44 @@
+from dragoman.serving.metrics import METRICS, QUEUE_SECONDS, QUEUED, REQUESTS, STEPS, Recorder
+
+
+def test_a_counter_reports_what_it_grew_by_since_the_last_report() -> None:
+    recorder = Recorder()
+    recorder.count(REQUESTS, label="ok")
+    recorder.count(REQUESTS, label="ok")
+    assert recorder.take_changes() == [("dragoman_requests_total", "ok", 2)]
+    assert recorder.take_changes() == []
+
+
+def test_nothing_is_reported_for_a_growth_of_nothing() -> None:
+    recorder = Recorder()
+    recorder.count(STEPS, 0)
+    assert recorder.take_changes() == []
+
+
+def test_a_gauge_is_reported_when_it_changes_and_only_then() -> None:
+    recorder = Recorder()
+    recorder.set(QUEUED, 3)
+    assert recorder.take_changes() == [("dragoman_queued_requests", "", 3)]
+    recorder.set(QUEUED, 3)
+    assert recorder.take_changes() == []
+
+
+def test_an_observation_counts_in_every_bucket_that_holds_it() -> None:
+    recorder = Recorder()
+    recorder.observe(QUEUE_SECONDS, 0.3)
+    changes = {(name, label): amount for name, label, amount in recorder.take_changes()}
+    assert ("dragoman_queue_seconds_bucket", "0.25") not in changes
+    assert [changes["dragoman_queue_seconds_bucket", le] for le in ("0.5", "1", "10", "+Inf")] == [1, 1, 1, 1]
+    assert changes["dragoman_queue_seconds_count", ""] == 1
+    assert changes["dragoman_queue_seconds_sum", ""] == 0.3
+
+
+def test_an_observation_on_a_bound_belongs_to_it() -> None:
+    recorder = Recorder()
+    recorder.observe(QUEUE_SECONDS, 0.5)
+    assert ("dragoman_queue_seconds_bucket", "0.5", 1) in recorder.take_changes()
+
+
+def test_every_series_has_one_definition() -> None:
+    names = [series.name for metric in METRICS for series in metric.series]
+    assert len(names) == len(set(names))
