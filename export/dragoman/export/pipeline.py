@@ -1,6 +1,6 @@
 """Checkpoint to bundle, stage by stage; also what to call from Python.
 
-    report = export_bundle(ExportOptions(Path("opus-mt-en-de"), Path("bundles/en-de"), precision="int8"))
+report = export_bundle(ExportOptions(Path("opus-mt-en-de"), Path("bundles/en-de"), precision="int8"))
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.staging import staged_directory
+from dragoman.export.tensorrt import EngineOptions, build_engines
 from dragoman.export.verification.answers import Original
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import Corpus, bundled_corpus, read_corpus
@@ -109,6 +110,22 @@ def export_bundle(options: ExportOptions, stages: Stages | None = None) -> Expor
             )
             (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
     return ExportReport(options.output, manifest, dict(stages.seconds), _peak_memory_bytes())
+
+
+def _graphs(
+    checkpoint: Checkpoint, options: ExportOptions, corpus: Corpus, staging: Path, stages: Stages
+) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
+    with stages.stage("build the graphs") as advance:
+        return build_graphs(checkpoint, options.lowerings, options.precision, staging, advance), ()
+
+
+def _engines(
+    checkpoint: Checkpoint, graphs: tuple[Graph, ...], options: ExportOptions, staging: Path, stages: Stages
+) -> tuple[Engine, ...]:
+    chosen = EngineOptions(compute_capabilities=options.compute_capabilities)
+    return build_engines(
+        staging, graphs, dimensions=checkpoint.dimensions, precision=options.precision, options=chosen, stages=stages
+    )
 
 
 def _verification(

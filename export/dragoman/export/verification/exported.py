@@ -106,4 +106,5 @@ class GraphStepper:
 def _session(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the original computes in between
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

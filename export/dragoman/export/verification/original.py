@@ -26,8 +26,10 @@ class HuggingFaceModel:
 
         self.name = f"transformers {transformers.__version__} generate"
         self._tokens = tokens
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()  # the export shows its own
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # transformers warns about settings that generate() is told explicitly
+            warnings.simplefilter("ignore")  # about settings of the checkpoint that generate() is told explicitly
             load = transformers.AutoModelForSeq2SeqLM.from_pretrained
             model = load(checkpoint, local_files_only=True, dtype=torch.float32)
         self._model = model.eval()
@@ -73,7 +75,7 @@ class HuggingFaceModel:
         return transformers.GenerationConfig(
             num_beams=options.beam_size,
             do_sample=False,
-            max_new_tokens=options.max_length,
+            max_length=1 + len(options.prefix) + options.max_length,  # theirs counts the start token
             min_new_tokens=options.min_length or None,
             length_penalty=options.length_penalty,
             early_stopping=_EARLY_STOPPING[options.early_stopping],
