@@ -14,6 +14,7 @@ DragomanError
     ├── DeadlineExceeded     the time the caller gave has passed
     ├── Cancelled            the caller went away
     └── ServerError          ours
+        ├── SessionLost          a client-driven decoding is not there any more: idle too long, closed, restarted
         └── TransportError       the server could not be reached, or the connection broke
 
 A message names the cause, the value and the way out.
@@ -34,6 +35,7 @@ __all__ = [
     "RequestError",
     "ServeError",
     "ServerError",
+    "Timeout",
     "TransportError",
     "UsageError",
     "VerificationError",
@@ -92,12 +94,20 @@ class DeadlineExceeded(RequestError):
     """The time the caller gave has passed."""
 
 
+Timeout = DeadlineExceeded
+"""The name that callers of other client libraries look for."""
+
+
 class Cancelled(RequestError):
     """The caller went away before the answer."""
 
 
 class ServerError(RequestError):
     """Ours: the server failed at a request it should have answered."""
+
+
+class SessionLost(ServerError):
+    """A client-driven decoding is not there any more: idle too long, closed, or the engine was restarted."""
 
 
 class TransportError(ServerError):

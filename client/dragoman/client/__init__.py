@@ -1,1 +1,32 @@
 """Translate over gRPC: Translator, AsyncTranslator and their commands."""
+
+from dragoman.client.addresses import TLS
+from dragoman.client.async_translator import AsyncTranslator
+from dragoman.client.client_decoding import ClientDecoding
+from dragoman.client.files import FileReport
+from dragoman.client.hooks import Best, Processor, Step
+from dragoman.client.options import RequestOptions
+from dragoman.client.results import Alternative, Timings, Translation
+from dragoman.client.retry import RetryPolicy
+from dragoman.client.streams import AsyncTranslationStream, TranslationStream
+from dragoman.client.translator import Translator
+from dragoman.client.windows import Window
+
+__all__ = [
+    "TLS",
+    "Alternative",
+    "AsyncTranslationStream",
+    "AsyncTranslator",
+    "Best",
+    "ClientDecoding",
+    "FileReport",
+    "Processor",
+    "RequestOptions",
+    "RetryPolicy",
+    "Step",
+    "Timings",
+    "Translation",
+    "TranslationStream",
+    "Translator",
+    "Window",
+]

@@ -1,0 +1,247 @@
+"""Decoding in the client: the search runs here, the model's steps and its cache in the server.
+
+`ClientDecode` speaks no gRPC: it yields the calls it needs and is sent their replies, so that the sync and the async
+client drive the same code. It decides with dragoman.search, like the engine: the same options give the same tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragoman.client.hooks import Best, Processor, Step, average, processed
+from dragoman.client.messages import Reply
+from dragoman.client.options import Asked
+from dragoman.client.results import Alternative, Timings, Translation
+from dragoman.errors import InvalidRequest, ServerError
+from dragoman.search import DecodingOptions, Hypothesis, SearchBatch, search_batch
+from dragoman.search.options import from_mapping
+from dragoman.wire import DECODER, ENCODER, TritonModel
+
+__all__ = ["Call", "ClientDecode", "ClientDecoding"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDecoding:
+    """How to decode in the client.
+
+    `processor` may change the scores of every step; `ensemble` names further models of the same server whose
+    probabilities are averaged with the first one's (they must share its target vocabulary). `candidates` is how many
+    best tokens each step gives them: "all" is exact, a number is faster. The default is what the search itself needs,
+    and "all" for an ensemble.
+    """
+
+    processor: Processor | None = None
+    ensemble: Sequence[str] = ()
+    candidates: int | Literal["all"] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.candidates, int) and self.candidates < 1:
+            raise InvalidRequest(f"candidates={self.candidates} must be at least 1, or 'all'")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One inference that the decoding needs."""
+
+    model: TritonModel
+    inputs: dict[str, list[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    eos: int
+    decoder_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What the encoder said about one model's session."""
+
+    session: bytes
+    model: str
+    tokens: _Tokens
+    generation: DecodingOptions
+    source_tokens: list[int]
+    prefix: list[list[int]]
+    target_vocabulary: int
+    max_target_tokens: int
+
+
+Steps = Generator[list[Call], list[Reply], list[Translation]]
+
+
+class ClientDecode:
+    """One batch of texts, decoded together; every source leaves when its own search is done."""
+
+    def __init__(self, texts: Sequence[bytes], asked: Asked, plan: ClientDecoding) -> None:
+        self._texts, self._asked, self._plan = list(texts), asked, plan
+        self._sessions: list[bytes] = []
+        self._began_at = time.perf_counter()
+        self._first_token_ms = 0.0
+
+    def steps(self) -> Steps:
+        """Yields the calls of each round (one a model of the ensemble), is sent their replies, returns the results."""
+        replies = yield self._opening()
+        opened = [_read_opened(reply, len(self._texts)) for reply in replies]
+        self._sessions = [one.session for one in opened]
+        first = _agreed(opened)
+        hypotheses = yield from self._search(first)
+        spoken = [list(one.tokens) for found in hypotheses for one in found]
+        command = json.dumps({"do": "text", "tokens": spoken}).encode()
+        (reply,) = yield [Call(DECODER, {"SESSION": [first.session], "COMMAND": [command]})]
+        return self._translations(first, hypotheses, reply.strings("DECODED"))
+
+    def closing(self) -> list[Call]:
+        """Calls that free the caches in the server, whatever has happened; once."""
+        sessions, self._sessions = self._sessions, []
+        return [Call(DECODER, {"SESSION": [session], "COMMAND": [b'{"do": "close"}']}) for session in sessions]
+
+    def _opening(self) -> list[Call]:
+        """An encoder call for each model of the ensemble; None stands for the translator's own."""
+        calls = []
+        for model in (None, *self._plan.ensemble):
+            sent = self._asked.sent if model is None else {**self._asked.sent, "model": model}
+            options = dataclasses.replace(self._asked, sent=sent).to_json(self._asked.timeout_s)
+            calls.append(Call(ENCODER, {"TEXT": self._texts, "OPTIONS": [options]}))
+        return calls
+
+    def _search(self, first: _Opened) -> Generator[list[Call], list[Reply], list[tuple[Hypothesis, ...]]]:
+        options = from_mapping(self._asked.decoding(), first.generation)
+        if options.max_length > first.max_target_tokens:
+            raise InvalidRequest(f"max_length={options.max_length} is more than the model's {first.max_target_tokens}")
+        batch = search_batch(options.beam_size, first.tokens, first.target_vocabulary)
+        prefixes = [tuple(forced) or options.prefix for forced in first.prefix]
+        for prefix in prefixes:
+            batch.join(dataclasses.replace(options, prefix=prefix))
+        rows = _Rows(len(self._texts), options.beam_size)
+        found: list[tuple[Hypothesis, ...]] = [()] * len(self._texts)
+        while len(batch):
+            replies = yield self._step(batch, rows, first.target_vocabulary)
+            if not self._first_token_ms:
+                self._first_token_ms = self._elapsed_ms()
+            best = self._best([_read_best(reply, batch) for reply in replies], batch, rows, prefixes)
+            for group in batch.advance(best.tokens, best.log_probs, best.logits):
+                found[rows.sources[group]] = batch.hypotheses(group)
+                batch.leave(group)
+                rows.leave(group)
+        return found
+
+    def _step(self, batch: SearchBatch, rows: _Rows, vocabulary: int) -> list[Call]:
+        candidates = self._plan.candidates or ("all" if self._plan.ensemble else batch.candidates)
+        wanted = vocabulary if candidates == "all" else min(max(candidates, batch.candidates), vocabulary)
+        command = json.dumps({"do": "step", "candidates": wanted}).encode()
+        step = rows.feed(batch.parents, batch.tokens).astype("<i4").tobytes()
+        return [Call(DECODER, {"SESSION": [session], "COMMAND": [command], "STEP": [step]}) for session in self._sessions]
+
+    def _best(self, said: list[Best], batch: SearchBatch, rows: _Rows, prefixes: list[tuple[int, ...]]) -> Best:
+        """What the models said, as one, and as the processor wants it."""
+        best = said[0] if len(said) == 1 else average(said, batch.candidates)
+        if self._plan.processor is None:
+            return best
+        fed = rows.history.shape[1] - 1  # without the start token
+        live = np.repeat([fed >= len(prefixes[source]) for source in rows.sources], batch.width)
+        step = Step(np.repeat(rows.sources, batch.width), rows.history[:, 1:], best)
+        return processed(self._plan.processor, step, live)
+
+    def _translations(self, first: _Opened, found: list[tuple[Hypothesis, ...]], texts: list[str]) -> list[Translation]:
+        if len(texts) != sum(map(len, found)):
+            raise ServerError(f"{sum(map(len, found))} hypotheses were sent to be written and {len(texts)} came back")
+        written = iter(texts)
+        timings = Timings(0.0, self._first_token_ms, self._elapsed_ms(), self._elapsed_ms())
+        results = []
+        for hypotheses, source_tokens in zip(found, first.source_tokens, strict=True):
+            best, *others = [Alternative(next(written), one.score, len(one.tokens)) for one in hypotheses]
+            results.append(
+                Translation(
+                    *(best.text, best.score, best.tokens, tuple(others), timings),
+                    source_tokens=source_tokens,
+                    finish=hypotheses[0].finish,
+                    parts=1,
+                    cached=False,
+                    model=first.model,
+                    version="",
+                )
+            )
+        return results
+
+    def _elapsed_ms(self) -> float:
+        return (time.perf_counter() - self._began_at) * 1000
+
+
+class _Rows:
+    """Where each source's rows stood at the previous step, and what every row was fed so far."""
+
+    def __init__(self, sources: int, width: int) -> None:
+        self.sources = np.arange(sources)  # (groups,): which text a group of the batch is
+        self.history: NDArray[np.int64] = np.empty((sources * width, 0), np.int64)  # (rows, steps)
+        self._previous: NDArray[np.int64] | None = None  # (groups,): a group's first row at the previous step
+        self._width = width
+
+    def feed(self, parents: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(rows, 3) of source, parent and token; parents and tokens are (groups, width)."""
+        if self._previous is None:
+            rows = np.arange(tokens.size)
+            came_from = np.full(tokens.size, -1)
+        else:
+            rows = came_from = (self._previous[:, None] + parents).ravel()
+        self.history = np.concatenate([self.history[rows], tokens.reshape(-1, 1)], axis=1)
+        self._previous = np.arange(len(tokens)) * self._width
+        return np.stack([np.repeat(self.sources, self._width), came_from, tokens.ravel()], axis=1)
+
+    def leave(self, group: int) -> None:
+        """The last group takes the number of one that is done, as in the batch."""
+        if self._previous is None:
+            raise AssertionError("a search can't be done before its first step")
+        for name in ("sources", "_previous"):
+            column = getattr(self, name)
+            column[group] = column[-1]
+            setattr(self, name, column[:-1])
+
+
+def _read_opened(reply: Reply, texts: int) -> _Opened:
+    info = reply.json("MODEL_INFO")
+    try:
+        opened = _Opened(
+            session=reply.strings("SESSION")[0].encode(),
+            model=str(info["model"]),
+            tokens=_Tokens(int(info["tokens"]["eos"]), int(info["tokens"]["decoder_start"])),
+            generation=from_mapping(info["generation"], DecodingOptions()),
+            source_tokens=[int(count) for count in info["source_tokens"]],
+            prefix=[[int(token) for token in prefix] for prefix in info["prefix"]],
+            target_vocabulary=int(info["target_vocabulary"]),
+            max_target_tokens=int(info["max_target_tokens"]),
+        )
+    except (KeyError, TypeError, ValueError, IndexError, InvalidRequest) as error:
+        raise ServerError(
+            f"MODEL_INFO is not what this client reads ({error!r}); use server and client of one release"
+        ) from None
+    if not len(opened.source_tokens) == len(opened.prefix) == texts:
+        raise ServerError(f"{texts} texts were sent and {len(opened.source_tokens)} were encoded")
+    return opened
+
+
+def _agreed(opened: list[_Opened]) -> _Opened:
+    """The first model, whose options hold; InvalidRequest when the others do not speak its language."""
+    first = opened[0]
+    for other in opened[1:]:
+        if (other.target_vocabulary, other.tokens) != (first.target_vocabulary, first.tokens):
+            raise InvalidRequest(
+                f"{first.model} and {other.model} can't be an ensemble: their target vocabularies differ "
+                f"({first.target_vocabulary} and {other.target_vocabulary} tokens)"
+            )
+    return first
+
+
+def _read_best(reply: Reply, batch: SearchBatch) -> Best:
+    arrays: list[NDArray[Any]] = [reply.array(name) for name in ("BEST_TOKENS", "BEST_LOG_PROBS", "BEST_LOGITS")]
+    if any(array.shape[:1] != (len(batch) * batch.width,) or array.shape != arrays[0].shape for array in arrays):
+        raise ServerError("a step's answer does not have a row for each row that was sent")
+    return Best(*arrays)

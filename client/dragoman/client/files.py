@@ -1,0 +1,167 @@
+"""A file translated line by line, so that it can be interrupted at any moment and taken up again.
+
+Lines are appended to `OUTPUT.part`; beside it `OUTPUT.part.json` says which job it belongs to. When the last line is
+written the part takes the name OUTPUT, in one step. So OUTPUT is never half a file, and what was translated is never
+lost: a job that finds its own part counts the lines in it and goes on after them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from dragoman.errors import UsageError
+
+__all__ = ["FileJob", "FileReport", "count_lines", "read_lines"]
+
+_FINGERPRINT_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What became of a file: all its lines, and how many of them an earlier run had translated already."""
+
+    output: Path
+    lines: int
+    resumed_lines: int
+
+
+class FileJob:
+    """The part file of one job, open for appending; a context manager that keeps the part when something fails."""
+
+    def __init__(self, source: Path, output: Path, settings: Mapping[str, object], restart: bool = False) -> None:
+        self._source, self._output = source, output
+        self._part = output.with_name(output.name + ".part")
+        self._note = output.with_name(output.name + ".part.json")
+        identity = {"input": _fingerprint(source), "settings": json.loads(json.dumps(settings, sort_keys=True))}
+        if source.exists() and output.exists() and source.samefile(output):
+            raise UsageError(f"{output} is the input; write the translation to another file")
+        if restart:
+            self._part.unlink(missing_ok=True)
+        self.resumed_lines = self._resume(identity)
+        try:
+            _write_whole(self._note, json.dumps(identity, ensure_ascii=False))
+            self._stream: BinaryIO = self._part.open("ab")
+        except OSError as error:
+            raise UsageError(f"{self._part} can't be written: {error.strerror}") from None
+        self.lines = self.resumed_lines
+
+    def remaining(self) -> Iterator[str]:
+        """The lines that are not translated yet."""
+        return read_lines(self._source, skip=self.resumed_lines)
+
+    def write(self, line: str) -> None:
+        """Append one translated line, which must be one: a line break inside would shift all that follow."""
+        self._stream.write(line.encode() + b"\n")
+        self.lines += 1
+
+    def finish(self) -> FileReport:
+        """All lines are written: the part becomes the output."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        self._part.replace(self._output)
+        self._note.unlink(missing_ok=True)
+        return FileReport(self._output, self.lines, self.resumed_lines)
+
+    def __enter__(self) -> FileJob:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def _resume(self, identity: Mapping[str, object]) -> int:
+        """Lines of an earlier run of this very job; UsageError when the part belongs to another."""
+        if not self._part.exists():
+            return 0
+        try:
+            earlier = json.loads(self._note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            earlier = None
+        if earlier != identity:
+            changed = "the input" if not earlier or earlier.get("input") != identity["input"] else "the options"
+            raise UsageError(
+                f"{self._part} holds an unfinished translation, but {changed} changed since; "
+                "take it up as it was, or start again with --restart (restart=True)"
+            )
+        return _drop_torn_line(self._part)
+
+
+def read_lines(path: Path, skip: int = 0) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends, after the first `skip`; never more than one in memory."""
+    try:
+        with path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                if number <= skip:
+                    continue
+                yield _decoded(raw, number, path)
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+
+
+def count_lines(path: Path) -> int:
+    """How many lines `read_lines` gives."""
+    lines, last = 0, b"\n"
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                lines += block.count(b"\n")
+                last = block[-1:]
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+    return lines + (last != b"\n")
+
+
+def _decoded(raw: bytes, number: int, path: Path) -> str:
+    try:
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} line {number} is not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}); "
+            "convert the file first, for example with iconv -f latin1 -t utf-8"
+        ) from None
+    return text.rstrip("\r\n")
+
+
+def _fingerprint(source: Path) -> dict[str, object]:
+    """Cheap for a file of any size: its length and the hash of its beginning."""
+    try:
+        with source.open("rb") as stream:
+            digest = hashlib.sha256(stream.read(_FINGERPRINT_BYTES)).hexdigest()
+            return {"bytes": os.fstat(stream.fileno()).st_size, "sha256_of_first_mib": digest}
+    except OSError as error:
+        raise UsageError(f"{source} can't be read: {error.strerror}") from None
+
+
+def _drop_torn_line(part: Path) -> int:
+    """Cut off what was written after the last line end (the machine went down while writing); whole lines left."""
+    lines, end, offset = 0, 0, 0
+    with part.open("r+b") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            lines += block.count(b"\n")
+            if (last := block.rfind(b"\n")) >= 0:
+                end = offset + last + 1
+            offset += len(block)
+        if end != offset:
+            stream.truncate(end)
+    return lines
+
+
+def _write_whole(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".new")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()

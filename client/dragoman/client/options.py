@@ -1,0 +1,124 @@
+"""What a call may ask for: one typed set of keyword arguments, checked here and written as the wire's OPTIONS."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, TypedDict, TypeVar, cast
+
+from dragoman.errors import InvalidRequest
+from dragoman.search.options import DecodingOptions, EarlyStopping, from_mapping
+
+__all__ = ["Asked", "RequestOptions", "ask", "shows_options"]
+
+
+class RequestOptions(TypedDict, total=False):
+    """Keyword arguments of every translating call; what is left out (or None) is the model's own default."""
+
+    beam_size: int | None
+    num_hypotheses: int | None
+    length_penalty: float | None
+    early_stopping: EarlyStopping | None
+    max_length: int | None
+    min_length: int | None
+    no_repeat_ngram_size: int | None
+    repetition_penalty: float | None
+    bad_words: Sequence[Sequence[int]] | None
+    forced_bos: int | None
+    forced_eos: int | None
+    prefix: Sequence[int] | None
+    prefix_text: str | None
+    sampling: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    target_language: str | None
+    long_input: Literal["split", "refuse"] | None
+    priority: Literal["interactive", "batch"] | None
+    cache: bool | None
+    request_id: str | None
+    timeout_s: float | None
+
+
+_DECODING = frozenset(spec.name for spec in fields(DecodingOptions))
+_SENT = _DECODING | {"prefix_text", "long_input", "priority", "cache", "request_id"}
+_CHOICES = {"long_input": ("split", "refuse"), "priority": ("interactive", "batch")}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call's options, checked: `sent` goes over the wire, the rest is the client's own business."""
+
+    sent: dict[str, object]
+    timeout_s: float
+    target_language: str | None
+
+    def decoding(self) -> dict[str, object]:
+        """The part that is the search's."""
+        return {name: value for name, value in self.sent.items() if name in _DECODING}
+
+    def to_json(self, remaining_s: float) -> bytes:
+        """The OPTIONS tensor of an attempt that has `remaining_s` left."""
+        # Rounded up: a server must not give up on a request whose caller is still there.
+        return json.dumps({**self.sent, "timeout_ms": math.ceil(remaining_s * 1000)}, ensure_ascii=False).encode()
+
+    def source(self, text: str) -> bytes:
+        """`text` as the model wants it: multilingual models read the target language from a leading token."""
+        marked = text if self.target_language is None else f">>{self.target_language}<< {text}"
+        try:
+            return marked.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"the text has a lone surrogate at character {error.start}; it is not Unicode") from None
+
+
+def ask(options: RequestOptions, model: str | None, timeout_s: float) -> Asked:
+    """Check a call's options as far as possible without the server; `timeout_s` is for calls that set none."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in RequestOptions.__annotations__:
+            near = difflib.get_close_matches(name, RequestOptions.__annotations__, n=1)
+            raise TypeError(f"unknown option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    for name, choices in _CHOICES.items():
+        if given.get(name, choices[0]) not in choices:
+            raise InvalidRequest(f"{name}={given[name]!r} must be one of {', '.join(choices)}")
+    _check_decoding({name: value for name, value in given.items() if name in _DECODING})
+    sent = {name: value for name, value in given.items() if name in _SENT}
+    if model is not None:
+        sent["model"] = model
+    return Asked(sent, _timeout_s(given.get("timeout_s", timeout_s)), cast("str | None", given.get("target_language")))
+
+
+def _check_decoding(decoding: dict[str, object]) -> None:
+    """InvalidRequest for what no server could do.
+
+    The model's own defaults are not known here, so an option is only held against those given beside it: beside
+    a beam and a length without bounds where the caller left them open.
+    """
+    beam_size = 1 if decoding.get("sampling") else 2**31
+    from_mapping(decoding, DecodingOptions(beam_size=beam_size, max_length=2**31))
+
+
+def _timeout_s(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise InvalidRequest(f"timeout_s={value!r} must be a number of seconds above 0")
+    return float(value)
+
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+def shows_options(method: _F) -> _F:
+    """`help()` and editors show the options as the keyword arguments they are, instead of `**options`."""
+    signature = inspect.signature(method)
+    kept = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=str(kind.__forward_arg__))
+        for name, kind in RequestOptions.__annotations__.items()
+    ]
+    method.__signature__ = signature.replace(parameters=[*kept, *named])  # type: ignore[attr-defined]
+    return method

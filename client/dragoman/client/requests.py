@@ -1,0 +1,53 @@
+"""The requests of `translate`, `translate_stream` and client-driven decoding, for both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tritonclient.grpc import service_pb2
+
+from dragoman.client.messages import Message, infer_request
+from dragoman.client.options import Asked
+from dragoman.errors import InvalidRequest
+from dragoman.wire import TRANSLATE, TRANSLATE_STREAM, TritonModel
+
+__all__ = ["READY_REQUEST", "Build", "check_texts", "stream_builder", "translate_builder"]
+
+READY_REQUEST = service_pb2.ModelReadyRequest(name=TRANSLATE.name)
+
+Build = Callable[[float], Message]
+"""Makes the ModelInferRequest of an attempt that has so many seconds left."""
+
+
+def check_texts(texts: object) -> list[str]:
+    """The texts of a call as a list; TypeError for anything that is not text."""
+    if isinstance(texts, (bytes, bytearray, Mapping)) or not isinstance(texts, Sequence):
+        raise TypeError(f"translate() takes a str or a list of str, not {type(texts).__name__}")
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} is {type(text).__name__}, not str; decode bytes first")
+    return list(texts)
+
+
+def translate_builder(texts: Sequence[str], asked: Asked) -> Build:
+    """Makes the `translate` request of an attempt with so many seconds left."""
+    return _builder(TRANSLATE, texts, asked)
+
+
+def stream_builder(text: str, asked: Asked) -> Build:
+    """Makes the `translate_stream` request of an attempt with so many seconds left."""
+    if not isinstance(text, str):
+        raise TypeError(f"stream() takes one str, not {type(text).__name__}")
+    if asked.sent.get("num_hypotheses", 1) != 1:
+        raise InvalidRequest("a stream has one hypothesis; use translate() for num_hypotheses")
+    return _builder(TRANSLATE_STREAM, [text], asked)
+
+
+def _builder(model: TritonModel, texts: Sequence[str], asked: Asked) -> Build:
+    sources = [asked.source(text) for text in texts]
+    request_id = str(asked.sent.get("request_id", ""))
+
+    def build(remaining_s: float) -> Message:
+        return infer_request(model, {"TEXT": sources, "OPTIONS": [asked.to_json(remaining_s)]}, request_id)
+
+    return build

@@ -1,0 +1,56 @@
+"""What a caller gets back: frozen and typed, and nothing of gRPC in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Alternative", "Timings", "Translation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time of one text went; the first three are the server's own clock, the last is the caller's."""
+
+    queue_ms: float
+    first_token_ms: float
+    total_ms: float
+    round_trip_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A hypothesis that was not the best; `tokens` counts its target tokens with the end token."""
+
+    text: str
+    score: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One text's translation.
+
+    `score` is the search's: sum of log-probabilities over length ** length_penalty. `tokens` counts target tokens with
+    the end token. `parts` is the number of sentences a long text was split into; `finish` is "eos" when the model
+    ended the sentence itself and "length" when `max_length` did; `cached` says it came from the response cache.
+    """
+
+    text: str
+    score: float
+    tokens: int
+    alternatives: tuple[Alternative, ...]
+    timings: Timings
+    source_tokens: int
+    finish: str
+    parts: int
+    cached: bool
+    model: str
+    version: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def of_nothing(cls) -> Translation:
+        """The translation of a blank line: known without asking a model."""
+        return cls("", 0.0, 0, (), Timings(0.0, 0.0, 0.0, 0.0), 0, "eos", 0, False, "", "")

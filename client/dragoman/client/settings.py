@@ -1,0 +1,77 @@
+"""How a translator was set up: the same for the sync and the async one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dragoman.client.addresses import TLS, parse_addresses
+from dragoman.client.channels import Connection
+from dragoman.client.client_decoding import ClientDecoding
+from dragoman.client.options import Asked, RequestOptions, ask
+from dragoman.client.retry import RetryPolicy
+from dragoman.errors import ServerError, UsageError
+from dragoman.wire import TRANSLATE
+
+__all__ = ["BULK_TIMEOUT_S", "CHECK_TIMEOUT_S", "Decoding", "Settings", "settings_of"]
+
+BULK_TIMEOUT_S = 120.0
+"""A request of a long job may wait this long, and be sent again that long: a server may be restarted meanwhile."""
+
+CHECK_TIMEOUT_S = 5.0
+
+Decoding = Literal["server", "client"] | ClientDecoding
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`plan` is None when the server decodes."""
+
+    connection: Connection
+    model: str | None
+    plan: ClientDecoding | None
+    timeout_s: float
+
+    def ask(self, options: RequestOptions) -> Asked:
+        """The options of one call."""
+        return ask(options, self.model, self.timeout_s)
+
+    def ask_for_many(self, options: RequestOptions) -> Asked:
+        """The options of a long job: it gives way to people who wait, and has time."""
+        asked: RequestOptions = {"priority": "batch", "timeout_s": BULK_TIMEOUT_S}
+        asked.update(options)
+        return ask(asked, self.model, BULK_TIMEOUT_S)
+
+    def not_ready(self, server: int) -> ServerError:
+        """A Triton that answers but can't translate."""
+        address = self.connection.addresses.targets[server]
+        return ServerError(
+            f"{address} has no model {TRANSLATE.name!r} that is ready: it is still starting, or it is another Triton; "
+            "see `dragoman status`"
+        )
+
+    def job(self, asked: Asked, output_format: str) -> dict[str, object]:
+        """What makes an interrupted file the same job: everything that changes its text."""
+        sent = {name: value for name, value in asked.sent.items() if name not in ("priority", "request_id", "cache")}
+        return {**sent, "target_language": asked.target_language, "format": output_format}
+
+
+def settings_of(
+    url: str | Sequence[str],
+    *,
+    model: str | None,
+    decoding: Decoding,
+    timeout_s: float,
+    tls: TLS | None,
+    retry: RetryPolicy | None,
+    keepalive_s: float,
+) -> Settings:
+    """Check a translator's arguments."""
+    if decoding not in ("server", "client") and not isinstance(decoding, ClientDecoding):
+        raise UsageError(f"decoding={decoding!r} must be 'server', 'client' or a ClientDecoding")
+    plan = None if decoding == "server" else ClientDecoding() if decoding == "client" else decoding
+    connection = Connection(parse_addresses(url), tls, keepalive_s, retry or RetryPolicy())
+    settings = Settings(connection, model, plan, timeout_s)
+    settings.ask({})  # an impossible timeout is better named here than at the first call
+    return settings

@@ -1,0 +1,187 @@
+"""A real gRPC server with Triton's protocol whose answers are scripted: upper case stands for a translation."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+Outputs = dict[str, tuple[str, tuple[int, ...], bytes]]
+
+
+def packed(*elements: str | bytes) -> bytes:
+    raw = [element.encode() if isinstance(element, str) else element for element in elements]
+    return b"".join(struct.pack("<I", len(element)) + element for element in raw)
+
+
+def unpacked(raw: bytes) -> list[bytes]:
+    found, offset = [], 0
+    while offset < len(raw):
+        (size,) = struct.unpack_from("<I", raw, offset)
+        found.append(raw[offset + 4 : offset + 4 + size])
+        offset += 4 + size
+    return found
+
+
+def details(texts: list[str]) -> dict[str, Any]:
+    about = {"source_tokens": 3, "queue_ms": 1.5, "first_token_ms": 2.5, "total_ms": 4.0, "steps": 4}
+    about |= {"parts": 1, "cached": False, "finish": "eos"}
+    return {"model": "en-de", "version": "7", "request_id": "", "texts": [about for _ in texts]}
+
+
+def translated(texts: list[str], hypotheses: int = 1) -> Outputs:
+    spoken = [text.upper() + "!" * number for text in texts for number in range(hypotheses)]
+    scores = np.array([[-0.5 - number for number in range(hypotheses)] for _ in texts], "<f4")
+    counts = np.array([[4] * hypotheses for _ in texts], "<i4")
+    shape = (len(texts), hypotheses)
+    return {
+        "TRANSLATION": ("BYTES", shape, packed(*spoken)),
+        "SCORE": ("FP32", shape, scores.tobytes()),
+        "TOKEN_COUNT": ("INT32", shape, counts.tobytes()),
+        "DETAILS": ("BYTES", (1,), packed(json.dumps(details(texts)))),
+    }
+
+
+def response_of(outputs: Outputs) -> Any:
+    response = service_pb2.ModelInferResponse(model_name="translate", model_version="1")
+    for name, (datatype, shape, raw) in outputs.items():
+        response.outputs.add(name=name, datatype=datatype, shape=shape)
+        response.raw_output_contents.append(raw)
+    return response
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """An answer with a gRPC status."""
+
+    code: grpc.StatusCode
+    message: str
+
+
+UNAVAILABLE = Refuse(grpc.StatusCode.UNAVAILABLE, "RESTARTING: the engine died; send the request again")
+
+
+@dataclass
+class Heard:
+    """One request as the server got it."""
+
+    model: str
+    inputs: dict[str, list[bytes]]
+    metadata: dict[str, str]
+    answered: bool = False
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def texts(self) -> list[str]:
+        return [text.decode() for text in self.inputs["TEXT"]]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return json.loads(self.inputs["OPTIONS"][0])
+
+
+class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """`answers` are used up one a request; after them every request is translated.
+
+    `gate` closed, no call of any kind is answered: the server hangs with its connections open.
+    """
+
+    def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
+        self.answers: deque[Refuse | Outputs | Callable[[Heard, Any], Outputs]] = deque()
+        self.models: dict[str, Callable[[Heard, Any], Outputs]] = {}
+        self.heard: list[Heard] = []
+        self.chunks: list[str] = ["Wo ist ", "der ", "Bahnhof?"]
+        self.ready = True
+        self.gate = threading.Event()
+        self.gate.set()
+        self._server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
+        address = f"127.0.0.1:{port}"
+        if credentials is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, credentials)
+        self._server.start()
+
+    @property
+    def url(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        self.gate.set()
+        self._server.stop(grace=None).wait()
+
+    def ServerLive(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.gate.wait()
+        return service_pb2.ServerLiveResponse(live=True)
+
+    def ServerReady(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.gate.wait()
+        return service_pb2.ServerReadyResponse(ready=self.ready)
+
+    def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.gate.wait()
+        return service_pb2.ModelReadyResponse(ready=self.ready)
+
+    def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        heard = self._hear(request, context)
+        self.gate.wait()
+        answer = self.answers.popleft() if self.answers else self.models.get(heard.model, _translate)
+        if isinstance(answer, Refuse):
+            heard.answered = True
+            context.abort(answer.code, answer.message)
+        response = response_of(answer(heard, context) if callable(answer) else answer)  # type: ignore[arg-type]
+        heard.answered = not heard.cancelled.is_set()
+        return response
+
+    def ModelStreamInfer(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
+        heard = self._hear(next(request_iterator), context)
+        self.gate.wait()
+        if self.answers:
+            answer = self.answers.popleft()
+            if isinstance(answer, Refuse):
+                context.abort(answer.code, answer.message)
+        for chunk in self.chunks:
+            yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk(chunk, final=False)))
+            if self.answers and isinstance(self.answers[0], Refuse):
+                answer = self.answers.popleft()
+                context.abort(answer.code, answer.message)
+            elif self.answers and callable(self.answers[0]):
+                self.answers.popleft()(heard, context)
+        heard.answered = True
+        yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk("", final=True)))
+
+    def _hear(self, request: Any, context: Any) -> Heard:
+        inputs = {tensor.name: unpacked(raw) for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)}
+        heard = Heard(request.model_name, inputs, dict(context.invocation_metadata()))
+        context.add_callback(lambda: None if heard.answered else heard.cancelled.set())
+        self.heard.append(heard)
+        return heard
+
+
+def _translate(heard: Heard, context: Any) -> Outputs:
+    return translated(heard.texts, heard.options.get("num_hypotheses", 1))
+
+
+def _chunk(text: str, *, final: bool) -> Outputs:
+    about = json.dumps(details([text]) if final else {})
+    return {
+        "CHUNK": ("BYTES", (1,), packed(text)),
+        "FINAL": ("BOOL", (1,), struct.pack("?", final)),
+        "DETAILS": ("BYTES", (1,), packed(about)),
+    }
+
+
+def until_cancelled(heard: Heard, context: Any) -> Outputs:
+    """Answers only when the caller has gone."""
+    heard.cancelled.wait(30)
+    return {}

@@ -1,0 +1,197 @@
+"""What happens when servers are slow, gone, hung or come back; with real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import grpc
+import pytest
+from fake_triton import UNAVAILABLE, Refuse, ScriptedTriton, until_cancelled
+
+from dragoman.client import AsyncTranslator, RetryPolicy, Translator
+from dragoman.errors import DeadlineExceeded, Overloaded, TransportError
+
+Eventually = Callable[[Callable[[], bool]], None]
+
+
+@pytest.fixture
+def both(triton: ScriptedTriton, other_triton: ScriptedTriton) -> tuple[ScriptedTriton, ScriptedTriton]:
+    return triton, other_triton
+
+
+def test_two_servers_share_the_calls(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    with Translator([server.url for server in both]) as translator:
+        for _ in range(10):
+            translator.translate("hi")
+    assert [len(server.heard) for server in both] == [5, 5]
+
+
+def test_a_server_that_is_gone_costs_nobody_an_error(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    gone, well = both
+    with Translator([server.url for server in both]) as translator:
+        translator.translate("hi")
+        gone.stop()
+        assert [translator.translate(f"t{number}").text for number in range(10)] == [f"T{number}" for number in range(10)]
+    assert len(well.heard) >= 10
+
+
+def test_a_hung_server_is_left_out_within_seconds(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    hung, well = both
+    with Translator([server.url for server in both], timeout_s=30) as translator:
+        translator.translate(["warm both"])
+        translator.translate(["connections up"])
+        hung.gate.clear()
+        began_at = time.monotonic()
+        assert [translator.translate(f"t{number}").text for number in range(20)] == [f"T{number}" for number in range(20)]
+        assert time.monotonic() - began_at < 8
+        assert len(hung.heard) <= 3  # the one that found out, and the warm-up
+
+
+def test_a_server_that_comes_back_is_used_again(both: tuple[ScriptedTriton, ScriptedTriton], eventually: Eventually) -> None:
+    away, _ = both
+    port = away.port
+    with Translator([server.url for server in both]) as translator:
+        away.stop()
+        for _ in range(4):
+            translator.translate("hi")
+        back = ScriptedTriton(port=port)
+
+        def served_by_it() -> bool:
+            translator.translate("hi")
+            return bool(back.heard)
+
+        eventually(served_by_it)
+        back.stop()
+
+
+def test_an_overloaded_server_passes_the_call_to_the_other_at_once(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    busy = Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=60000: the queue is full")
+    with Translator([server.url for server in both], timeout_s=5) as translator:
+        both[0].answers.append(busy)
+        assert translator.translate("hi").text == "HI"
+    assert len(both[1].heard) == 1
+
+
+def test_the_async_translator_leaves_a_hung_server_out_too(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    async def main() -> list[str]:
+        async with AsyncTranslator([server.url for server in both], timeout_s=30) as translator:
+            await translator.translate("warm")
+            await translator.translate("warm")
+            both[0].gate.clear()
+            return [one.text for one in await asyncio.gather(*(translator.translate(f"t{n}") for n in range(20)))]
+
+    began_at = time.monotonic()
+    assert asyncio.run(main()) == [f"T{number}" for number in range(20)]
+    assert time.monotonic() - began_at < 8
+
+
+def test_a_slow_server_that_lives_is_waited_for(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    def slowly(heard: object, context: object) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+        time.sleep(2.5)  # longer than a silence that makes the client ask whether the server lives
+        from fake_triton import translated
+
+        return translated(["slow"])
+
+    for server in both:
+        server.answers.append(slowly)
+    with Translator([server.url for server in both], timeout_s=20) as translator:
+        assert translator.translate("slow").text == "SLOW"
+    assert sum(len(server.heard) for server in both) == 1
+
+
+def test_a_hint_past_the_deadline_is_not_waited_for(triton: ScriptedTriton) -> None:
+    triton.answers.append(Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=60000: the queue is full"))
+    began_at = time.monotonic()
+    with Translator(triton.url, timeout_s=5) as translator, pytest.raises(Overloaded):
+        translator.translate("hi")
+    assert time.monotonic() - began_at < 2
+
+
+def test_a_hint_is_waited_for(triton: ScriptedTriton) -> None:
+    triton.answers.append(Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=300: the queue is full"))
+    began_at = time.monotonic()
+    with Translator(triton.url, timeout_s=5) as translator:
+        translator.translate("hi")
+    assert 0.3 <= time.monotonic() - began_at < 2
+
+
+def test_each_attempt_tells_the_server_what_is_left_of_the_time(triton: ScriptedTriton) -> None:
+    triton.answers.append(Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=300: the queue is full"))
+    with Translator(triton.url, timeout_s=5) as translator:
+        translator.translate("hi")
+    first, second = (heard.options["timeout_ms"] for heard in triton.heard)
+    assert first - second >= 300
+
+
+def test_a_budget_bounds_the_retries_of_all_calls_together(triton: ScriptedTriton) -> None:
+    triton.answers.extend([UNAVAILABLE] * 1000)
+    policy = RetryPolicy(max_attempts=4, first_wait_s=0.0, budget=10.0)
+    with Translator(triton.url, retry=policy) as translator:
+        for _ in range(50):
+            with pytest.raises(Exception, match="engine"):
+                translator.translate("hi")
+    assert len(triton.heard) == 50 + 10
+
+
+def test_a_server_that_is_down_is_a_transport_error_that_says_what_to_do(triton: ScriptedTriton, eager: RetryPolicy) -> None:
+    triton.stop()
+    with Translator(triton.url, retry=eager) as translator, pytest.raises(TransportError, match="dragoman serve"):
+        translator.translate("hi")
+
+
+def test_a_server_that_comes_up_within_the_time_is_reached(triton: ScriptedTriton) -> None:
+    port = triton.port
+    triton.stop()
+    late: list[ScriptedTriton] = []
+    timer = threading.Timer(1.0, lambda: late.append(ScriptedTriton(port=port)))
+    timer.start()
+    with Translator(f"127.0.0.1:{port}", retry=RetryPolicy.patient(), timeout_s=20) as translator:
+        assert translator.translate("hi").text == "HI"
+    late[0].stop()
+
+
+def test_ctrl_c_cancels_the_work_in_the_server(triton: ScriptedTriton) -> None:
+    triton.answers.append(until_cancelled)
+
+    def interrupt() -> None:
+        while not triton.heard:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with Translator(triton.url) as translator:
+        with pytest.raises(KeyboardInterrupt):
+            translator.translate("hi", timeout_s=60)
+        assert triton.heard[0].cancelled.wait(5)
+
+
+def test_closing_ends_the_calls_of_other_threads(triton: ScriptedTriton) -> None:
+    triton.answers.append(until_cancelled)
+    translator = Translator(triton.url)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            translator.translate("hi", timeout_s=60)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not triton.heard:
+        time.sleep(0.01)
+    translator.close()
+    thread.join(10)
+    assert [type(error).__name__ for error in errors] == ["Cancelled"]
+
+
+def test_a_deadline_is_kept_through_all_retries(triton: ScriptedTriton) -> None:
+    triton.stop()
+    began_at = time.monotonic()
+    with Translator(triton.url, retry=RetryPolicy.patient()) as translator, pytest.raises(DeadlineExceeded):
+        translator.translate("hi", timeout_s=1.0)
+    assert time.monotonic() - began_at < 3

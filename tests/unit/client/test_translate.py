@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+
+import grpc
+import pytest
+from fake_triton import UNAVAILABLE, Heard, Outputs, Refuse, ScriptedTriton, packed, translated, until_cancelled
+
+from dragoman.client import AsyncTranslator, RetryPolicy, Translation, Translator
+from dragoman.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidRequest,
+    Overloaded,
+    RequestError,
+    ServerError,
+    Timeout,
+    UsageError,
+)
+
+INVALID = Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: beam_size=99 is more than this server allows (16)")
+
+
+def test_a_text_gives_a_translation(translator: Translator) -> None:
+    assert translator.translate("Where is the station?").text == "WHERE IS THE STATION?"
+
+
+def test_a_list_gives_translations_in_its_order(translator: Translator) -> None:
+    texts = [f"text {number}" for number in range(100)]
+    assert [one.text for one in translator.translate(texts)] == [text.upper() for text in texts]
+
+
+def test_an_empty_list_asks_nobody(translator: Translator, triton: ScriptedTriton) -> None:
+    assert translator.translate([]) == []
+    assert triton.heard == []
+
+
+def test_a_blank_text_is_its_own_translation(translator: Translator) -> None:
+    assert [one.text for one in translator.translate(["one", "  ", "two"])] == ["ONE", "", "TWO"]
+
+
+def test_a_translation_carries_everything_the_server_said(translator: Translator) -> None:
+    result = translator.translate("hello", num_hypotheses=3, beam_size=4)
+    assert (result.score, result.tokens, result.source_tokens) == (-0.5, 4, 3)
+    assert [(one.text, one.score) for one in result.alternatives] == [("HELLO!", -1.5), ("HELLO!!", -2.5)]
+    assert (result.timings.queue_ms, result.timings.first_token_ms, result.timings.total_ms) == (1.5, 2.5, 4.0)
+    assert result.timings.round_trip_ms > 0
+    assert (result.model, result.version, result.finish, result.parts, result.cached) == ("en-de", "7", "eos", 1, False)
+
+
+def test_a_translation_can_not_be_changed(translator: Translator) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        translator.translate("hello").text = "other"  # type: ignore[misc]
+
+
+def test_options_travel_as_given_and_nothing_else_does(translator: Translator, triton: ScriptedTriton) -> None:
+    translator.translate("hi", beam_size=4, length_penalty=0.6, prefix_text="Hallo", priority="batch", timeout_s=2.0)
+    sent = triton.heard[0].options
+    assert 1900 < sent.pop("timeout_ms") <= 2000
+    assert sent == {"beam_size": 4, "length_penalty": 0.6, "prefix_text": "Hallo", "priority": "batch"}
+
+
+def test_the_model_is_named_in_every_request(triton: ScriptedTriton) -> None:
+    with Translator(triton.url, model="en-fr") as translator:
+        translator.translate("hi")
+    assert triton.heard[0].options["model"] == "en-fr"
+
+
+def test_a_target_language_is_a_token_before_the_text(translator: Translator, triton: ScriptedTriton) -> None:
+    translator.translate("hi", target_language="deu")
+    assert triton.heard[0].texts == [">>deu<< hi"]
+
+
+def test_text_of_any_script_arrives_unchanged(translator: Translator) -> None:
+    text = "naïve — 你好 😀 \u202b שלום"
+    assert translator.translate(text).text == text.upper()
+
+
+def test_an_unknown_option_names_the_one_that_was_meant(translator: Translator) -> None:
+    with pytest.raises(TypeError, match="beam_size"):
+        translator.translate("hi", beamsize=4)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 0},
+        {"beam_size": 2, "num_hypotheses": 3},
+        {"beam_size": "four"},
+        {"sampling": True, "beam_size": 4},
+        {"temperature": 0.0},
+        {"timeout_s": 0},
+        {"timeout_s": float("nan")},
+        {"priority": "urgent"},
+        {"min_length": 9, "max_length": 3},
+    ],
+)
+def test_an_impossible_option_is_refused_before_anything_is_sent(
+    translator: Translator, triton: ScriptedTriton, options: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidRequest):
+        translator.translate("hi", **options)  # type: ignore[call-overload]
+    assert triton.heard == []
+
+
+@pytest.mark.parametrize("text", [b"bytes", 7, None, [b"bytes"], {"a": "b"}])
+def test_what_is_not_text_is_a_type_error(translator: Translator, text: object) -> None:
+    with pytest.raises(TypeError):
+        translator.translate(text)  # type: ignore[call-overload]
+
+
+def test_a_lone_surrogate_is_refused(translator: Translator) -> None:
+    with pytest.raises(InvalidRequest, match="surrogate"):
+        translator.translate("bad \ud800")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (INVALID, InvalidRequest),
+        (Refuse(grpc.StatusCode.CANCELLED, "DEADLINE_EXCEEDED: 100 ms were not enough"), DeadlineExceeded),
+        (Refuse(grpc.StatusCode.CANCELLED, "CANCELLED: the caller went away"), Cancelled),
+        (Refuse(grpc.StatusCode.INTERNAL, "INTERNAL: request 17 failed"), ServerError),
+        (Refuse(grpc.StatusCode.INTERNAL, "the stub died"), ServerError),
+        (Refuse(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'translate' is not found"), ServerError),
+        (Refuse(grpc.StatusCode.UNIMPLEMENTED, ""), ServerError),
+        (Refuse(grpc.StatusCode.INVALID_ARGUMENT, "unexpected inference input 'OPTIONS'"), InvalidRequest),
+    ],
+)
+def test_every_status_becomes_one_error_of_the_tree_and_is_not_retried(
+    translator: Translator, triton: ScriptedTriton, answer: Refuse, error: type[RequestError]
+) -> None:
+    triton.answers.append(answer)
+    with pytest.raises(RequestError) as caught:
+        translator.translate("hi")
+    assert type(caught.value) is error
+    assert len(triton.heard) == 1
+
+
+def test_no_grpc_type_hangs_on_an_error(translator: Translator, triton: ScriptedTriton) -> None:
+    triton.answers.append(INVALID)
+    with pytest.raises(InvalidRequest) as caught:
+        translator.translate("hi")
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_the_words_of_the_server_reach_the_caller_without_the_code(translator: Translator, triton: ScriptedTriton) -> None:
+    triton.answers.append(INVALID)
+    with pytest.raises(InvalidRequest) as caught:
+        translator.translate("hi")
+    assert str(caught.value) == "beam_size=99 is more than this server allows (16)"
+
+
+def test_a_silent_server_ends_in_a_timeout(translator: Translator, triton: ScriptedTriton) -> None:
+    triton.gate.clear()
+    with pytest.raises(Timeout):
+        translator.translate("hi", timeout_s=0.2)
+
+
+def test_an_unavailable_server_is_asked_again(translator: Translator, triton: ScriptedTriton) -> None:
+    triton.answers.extend([UNAVAILABLE, UNAVAILABLE])
+    assert translator.translate("hi").text == "HI"
+    assert len(triton.heard) == 3
+
+
+def test_retries_end_with_the_servers_own_error(translator: Translator, triton: ScriptedTriton) -> None:
+    triton.answers.extend([UNAVAILABLE] * 9)
+    with pytest.raises(ServerError, match="engine"):
+        translator.translate("hi")
+    assert len(triton.heard) == 4
+
+
+def test_an_overloaded_server_says_when_to_come_back(triton: ScriptedTriton) -> None:
+    triton.answers.append(Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=250: the queue is full"))
+    with Translator(triton.url, retry=RetryPolicy.never()) as translator, pytest.raises(Overloaded) as caught:
+        translator.translate("hi")
+    assert caught.value.retry_after_s == 0.25
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {name: value for name, value in translated(["hi"]).items() if name != "SCORE"},
+        translated(["hi", "there"]),
+        translated(["hi"]) | {"DETAILS": ("BYTES", (1,), packed("no json"))},
+        translated(["hi"]) | {"TRANSLATION": ("BYTES", (1, 1), packed(b"\xff\xfe"))},
+        translated(["hi"]) | {"TRANSLATION": ("BYTES", (1, 1), b"\xff\x00\x00\x00short")},
+        translated(["hi"]) | {"SCORE": ("FP32", (1, 7), b"\0\0\0\0")},
+        translated(["hi"]) | {"SCORE": ("FP8", (1, 1), b"\0")},
+        {},
+    ],
+)
+def test_an_answer_of_another_version_says_so(translator: Translator, triton: ScriptedTriton, broken: Outputs) -> None:
+    triton.answers.append(broken)
+    with pytest.raises(ServerError, match="same"):
+        translator.translate("hi")
+
+
+def test_a_closed_translator_refuses(triton: ScriptedTriton) -> None:
+    translator = Translator(triton.url)
+    translator.close()
+    with pytest.raises(UsageError, match="closed"):
+        translator.translate("hi")
+
+
+def test_threads_share_a_translator(translator: Translator) -> None:
+    found: dict[int, Translation] = {}
+
+    def work(number: int) -> None:
+        found[number] = translator.translate(f"text {number}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {number: one.text for number, one in found.items()} == {number: f"TEXT {number}" for number in range(16)}
+
+
+def test_the_async_translator_answers_many_calls_at_once(triton: ScriptedTriton) -> None:
+    barrier = threading.Barrier(8)  # opens only when eight calls are inside the server together
+
+    def meet(heard: Heard, context: object) -> Outputs:
+        barrier.wait(10)
+        return translated(heard.texts)
+
+    triton.answers.extend([meet] * 8)
+
+    async def main() -> list[str]:
+        async with AsyncTranslator(triton.url) as translator:
+            return [one.text for one in await asyncio.gather(*(translator.translate(f"t{n}") for n in range(8)))]
+
+    assert asyncio.run(main()) == [f"T{number}" for number in range(8)]
+
+
+def test_the_async_translator_retries_and_raises_like_the_other(triton: ScriptedTriton, eager: RetryPolicy) -> None:
+    triton.answers.extend([UNAVAILABLE, INVALID])
+
+    async def main() -> None:
+        async with AsyncTranslator(triton.url, retry=eager) as translator:
+            await translator.translate("hi")
+
+    with pytest.raises(InvalidRequest) as caught:
+        asyncio.run(main())
+    assert caught.value.__cause__ is None
+    assert len(triton.heard) == 2
+
+
+def test_a_cancelled_task_cancels_the_work_in_the_server(triton: ScriptedTriton) -> None:
+    triton.answers.append(until_cancelled)
+
+    async def main() -> None:
+        async with AsyncTranslator(triton.url) as translator:
+            task = asyncio.ensure_future(translator.translate("hi"))
+            while not triton.heard:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(triton.heard[0].cancelled.wait, 5)
+
+    asyncio.run(main())
+
+
+def test_the_async_list_keeps_its_order(triton: ScriptedTriton) -> None:
+    texts = [f"text {number}" for number in range(100)]
+
+    async def main() -> list[str]:
+        async with AsyncTranslator(triton.url) as translator:
+            return [one.text for one in await translator.translate(texts)]
+
+    assert asyncio.run(main()) == [text.upper() for text in texts]
