@@ -1,0 +1,1 @@
+"""Measurements: `python -m benchmarks [--quick]`. The peers run in environments and processes of their own."""

@@ -1,0 +1,116 @@
+"""What is measured: the grid of cells, and the sources each of them translates."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.random_checkpoint import OPUS_MT, OPUS_MT_32K, REFERENCE, ModelSize, write_random_checkpoint
+
+__all__ = ["FULL", "QUICK", "Cell", "Grid", "Workload", "checkpoint_of", "fixed_sources", "read_sentences"]
+
+Precision = Literal["fp32", "int8"]
+TATOEBA = Path(__file__).parent.parent.parent / "shared" / "data" / "tatoeba-en-de" / "test.tsv"
+BUNDLED = Path(__file__).parent.parent / "export" / "dragoman" / "export" / "sentences.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A model and lengths: real sentences of any length, or sources and outputs of exactly so many tokens."""
+
+    model: str
+    source_tokens: int | None = None
+    target_tokens: int | None = None
+
+    @property
+    def name(self) -> str:
+        lengths = "" if self.source_tokens is None else f" {self.source_tokens}/{self.target_tokens}"
+        return self.model + lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One comparison."""
+
+    workload: Workload
+    precision: Precision
+    threads: int
+    beam: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All combinations, how long a cell may take and how many real sentences it translates."""
+
+    workloads: tuple[Workload, ...]
+    precisions: tuple[Precision, ...]
+    threads: tuple[int, ...]
+    beams: tuple[int, ...]
+    batches: tuple[int, ...]
+    sentences: int
+    min_rounds: int
+    cell_budget_s: float
+
+    def cells(self) -> list[Cell]:
+        """Cells of one model, precision and thread count stand together: they share the loaded workers."""
+        axes = (self.workloads, self.precisions, self.threads, self.beams, self.batches)
+        cells = [Cell(*combination) for combination in itertools.product(*axes)]
+        return sorted(cells, key=lambda cell: (cell.workload.model, cell.precision, cell.threads))
+
+
+REFERENCE_WORKLOAD = Workload(REFERENCE.name)
+FIXED = tuple(Workload(size.name, *lengths) for size in (OPUS_MT, OPUS_MT_32K) for lengths in ((20, 24), (64, 80)))
+FULL = Grid(
+    (REFERENCE_WORKLOAD, *FIXED), ("fp32", "int8"), (1, 2), (1, 4), (1, 8, 32, 128), sentences=1000, min_rounds=3, cell_budget_s=20
+)
+QUICK = Grid(
+    (REFERENCE_WORKLOAD, Workload(OPUS_MT_32K.name, 20, 24)),
+    ("fp32", "int8"),
+    (1, 2),
+    (1, 4),
+    (1, 32),
+    sentences=120,
+    min_rounds=3,
+    cell_budget_s=4,
+)
+
+
+def checkpoint_of(model: str, cache: Path) -> Path:
+    """Where the checkpoint of a workload's model is; a random one is made when it is first needed."""
+    if model == REFERENCE.name:
+        return REFERENCE
+    size = next(size for size in (OPUS_MT, OPUS_MT_32K) if size.name == model)
+    return write_random_checkpoint(size, cache / "checkpoints" / model)
+
+
+def read_sentences(count: int) -> tuple[list[str], list[list[str]]]:
+    """Sources and their references: Tatoeba's test set where it lies beside the project, else the bundled sentences."""
+    path = TATOEBA if TATOEBA.is_file() else BUNDLED
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    chosen = rows[:count]
+    return [row[0] for row in chosen], [row[1:] for row in chosen]
+
+
+def fixed_sources(count: int, length: int, vocabulary: int, seed: int = 7) -> list[list[int]]:
+    """Sources of exactly `length` tokens, the end token (0) included; <unk> (1) and pad (the last) never drawn."""
+    draw = random.Random(seed)
+    return [[*(draw.randrange(2, vocabulary - 1) for _ in range(length - 1)), 0] for _ in range(count)]
+
+
+def sized(model: str) -> ModelSize:
+    """The sizes of a random model by its name."""
+    return next(size for size in (OPUS_MT, OPUS_MT_32K) if size.name == model)
+
+
+def by_workers(cells: Sequence[Cell]) -> list[tuple[tuple[str, Precision, int], list[Cell]]]:
+    """Cells that the same two loaded workers can measure."""
+
+    def key(cell: Cell) -> tuple[str, Precision, int]:
+        return cell.workload.model, cell.precision, cell.threads
+
+    return [(shared, list(group)) for shared, group in itertools.groupby(cells, key)]
