@@ -1,8 +1,8 @@
-"""The graphs of a bundle: traced, written beside their common weights, and described as they were written."""
+"""The graphs of a bundle: traced, brought to their precision, written beside their common weights, and described."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import onnx
@@ -10,17 +10,23 @@ import onnx_ir as ir
 
 from dragoman.bundle.manifest import Graph, Precision, Role, TensorSpec
 from dragoman.bundle.manifest import Lowering as LoweringName
+from dragoman.errors import ExportError
 from dragoman.export.checkpoint import Checkpoint
+from dragoman.export.half import computed_in_half, stored_in_half
 from dragoman.export.lowering import CpuLowering, Lowering, PortableLowering
 from dragoman.export.lowering.portable import MAX_CANDIDATES
 from dragoman.export.progress import Advance
+from dragoman.export.quantise import quantise_dynamically
 from dragoman.export.tracing import OPSET, trace
-from dragoman.export.transformer import TransformerConfig
+from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.weights import WeightsFile
 
-__all__ = ["build_graphs", "describe"]
+__all__ = ["GraphPass", "build_graphs", "describe"]
 
 ROLES: tuple[Role, ...] = ("encoder", "decoder")
+
+GraphPass = Callable[[ir.Model, Role], None]
+"""Rewrites a traced graph in place before it is written."""
 
 
 def build_graphs(
@@ -29,17 +35,33 @@ def build_graphs(
     precision: Precision,
     directory: Path,
     progress: Advance,
+    *,
+    keep_in_fp32: Collection[str] = (),
+    quantise_portable: GraphPass | None = None,
 ) -> tuple[Graph, ...]:
-    """Write `encoder.<lowering>.onnx`, `decoder.<lowering>.onnx` and one `weights.bin` for all into `directory`."""
+    """Write `encoder.<lowering>.onnx`, `decoder.<lowering>.onnx` and one `weights.bin` for all into `directory`.
+
+    `keep_in_fp32` names modules that portable fp16 graphs compute in float32. `quantise_portable` makes a portable
+    graph int8: that takes calibration, which the cpu graphs, quantised as they run, do without.
+    """
     wanted = [(_lowering(name, checkpoint.config), role) for name in lowerings for role in ROLES]
+    if precision == "int8" and "portable" in lowerings and quantise_portable is None:
+        raise ExportError("portable int8 graphs need calibrated activation ranges")
     graphs = []
     with WeightsFile(directory) as weights:
+        models = {lowering: _model(checkpoint.model, lowering, precision, keep_in_fp32) for lowering, _ in wanted}
         for done, (lowering, role) in enumerate(wanted):
             progress(done / len(wanted))
-            model = trace(checkpoint.model, role, lowering)
-            weights.take(model)
+            traced = trace(models[lowering], role, lowering)
+            if lowering.name == "cpu" and precision == "fp16":
+                stored_in_half(traced.graph)
+            elif lowering.name == "cpu" and precision == "int8":
+                quantise_dynamically(traced.graph)
+            elif precision == "int8" and quantise_portable is not None:
+                quantise_portable(traced, role)
+            weights.take(traced)
             path = directory / f"{role}.{lowering.name}.onnx"
-            ir.save(model, path)
+            ir.save(traced, path)
             graphs.append(describe(path, role, lowering))
     progress(1.0)
     return tuple(graphs)
@@ -63,6 +85,12 @@ def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
 
 def _lowering(name: LoweringName, config: TransformerConfig) -> Lowering:
     return CpuLowering() if name == "cpu" else PortableLowering(min(MAX_CANDIDATES, config.target_vocabulary))
+
+
+def _model(model: Transformer, lowering: Lowering, precision: Precision, keep_in_fp32: Collection[str]) -> Transformer:
+    """The module to trace. On the CPU float16 is slower than float32: there it is only a way of storing."""
+    halved = precision == "fp16" and lowering.name == "portable"
+    return computed_in_half(model, keep_in_fp32) if halved else model
 
 
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:

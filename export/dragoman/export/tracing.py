@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import onnx_ir as ir
 import torch
@@ -21,6 +22,8 @@ from dragoman.export.transformer import Transformer
 __all__ = ["OPSET", "DecoderGraph", "EncoderGraph", "trace"]
 
 OPSET = 18
+
+T = TypeVar("T")
 
 EXAMPLE = {"batch": 3, "source": 11, "groups": 2, "width": 3, "rows": 6, "past_rows": 5, "cache": 7}
 """Sizes to trace with: all different where they may differ, none 0 or 1, which the exporter would take for constants."""
@@ -51,8 +54,9 @@ class DecoderGraph(nn.Module):
         source_lengths: Tensor,  # (groups,)
         memories: Sequence[Tensor],  # key, value, key, value … (groups, heads, source, head_dim)
         pasts: Sequence[Tensor],  # key, value, key, value … (past_rows, heads, cache, head_dim)
-        parents: Tensor | None,  # (rows,)
-        candidates: Tensor | None,  # (1,)
+        *,
+        parents: Tensor | None = None,  # (rows,)
+        candidates: Tensor | None = None,  # (1,)
     ) -> list[Tensor]:
         if parents is not None:
             pasts = [past.index_select(0, parents) for past in pasts]
@@ -64,12 +68,14 @@ def trace(model: Transformer, role: Role, lowering: Lowering) -> ir.Model:
     """The ONNX graph of one role in one lowering; weights are still the module's own memory."""
     described = signature(role, model.config, lowering)
     module = EncoderGraph(model, lowering) if role == "encoder" else DecoderGraph(model, lowering)
-    examples, dynamic = _examples(role, described, model.dtype)
+    examples = _examples(described, model.dtype)
+    dynamic = {name: _varying(shape) for name, shape in described.inputs.items()}
     with torch.inference_mode(), _quiet():
         program = torch.export.export(
             module,
-            examples,
-            dynamic_shapes=dynamic,
+            (),
+            _arguments(role, examples),
+            dynamic_shapes=_arguments(role, dynamic),
             strict=False,
             # rows = groups · width can't be said in dynamic shapes; deferred, it is not specialised away
             prefer_deferred_runtime_asserts_over_guards=True,
@@ -81,32 +87,37 @@ def trace(model: Transformer, role: Role, lowering: Lowering) -> ir.Model:
     return exported.model
 
 
-def _examples(role: Role, described: Signature, dtype: torch.dtype) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    """Inputs to trace with and, in the same structure, which of their dimensions vary."""
-    dims = {name: Dim(name, min=4 if name == "rows" else 2) for name in EXAMPLE}  # of the trace only: ONNX has no bounds
-    tensors: dict[str, Tensor] = {}
-    varying: dict[str, dict[int, Dim]] = {}
-    for name, shape in described.inputs.items():
-        kind = dtype if name.startswith(("cross", "self")) else torch.int32
-        kind = torch.int64 if name in {"source_ids", "tokens", "parents", "candidates"} else kind
-        tensors[name] = torch.ones([EXAMPLE[size] if isinstance(size, str) else size for size in shape], dtype=kind)
-        varying[name] = {axis: dims[size] for axis, size in enumerate(shape) if isinstance(size, str)}
+def _examples(described: Signature, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Inputs to trace with."""
+
+    def kind(name: str) -> torch.dtype:
+        if name.startswith(("cross", "self")):
+            return dtype
+        return torch.int32 if name in {"positions", "source_lengths"} else torch.int64
+
+    return {
+        name: torch.ones([EXAMPLE[size] if isinstance(size, str) else size for size in shape], dtype=kind(name))
+        for name, shape in described.inputs.items()
+    }
+
+
+def _varying(shape: tuple[int | str, ...]) -> dict[int, Dim]:
+    """Which dimensions vary; the bounds are those of the trace only, ONNX has none."""
+    return {axis: Dim(size, min=4 if size == "rows" else 2) for axis, size in enumerate(shape) if isinstance(size, str)}
+
+
+def _arguments(role: Role, by_name: Mapping[str, T]) -> dict[str, T | list[T]]:
+    """Inputs by their name in the graph to arguments by their name in `forward`, where layers are lists."""
     if role == "encoder":
-        return tuple(tensors.values()), tuple(varying.values())
-    plain = ("tokens", "positions", "source_lengths")
-    stacks = [[name for name in tensors if name.startswith(prefix)] for prefix in ("cross", "self")]
-    optional = ("parents", "candidates")
-    examples = (
-        *(tensors[name] for name in plain),
-        *([tensors[name] for name in stack] for stack in stacks),
-        *(tensors.get(name) for name in optional),
-    )
-    dynamic = (
-        *(varying[name] for name in plain),
-        *([varying[name] for name in stack] for stack in stacks),
-        *(varying.get(name) for name in optional),
-    )
-    return examples, dynamic
+        return dict(by_name)
+    stacks = {"memories": "cross_", "pasts": "self_"}
+    arguments: dict[str, T | list[T]] = {}
+    for argument in ("tokens", "positions", "source_lengths", "memories", "pasts", "parents", "candidates"):
+        if argument in stacks:
+            arguments[argument] = [value for name, value in by_name.items() if name.startswith(stacks[argument])]
+        elif argument in by_name:
+            arguments[argument] = by_name[argument]
+    return arguments
 
 
 def _rename(model: ir.Model, described: Signature) -> None:

@@ -65,7 +65,7 @@ class WeightsFile:
             )
 
     def _store(self, array: NDArray[np.generic]) -> Place:
-        content = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         digest = hashlib.sha256(content).digest()
         if digest not in self._places:
             self._places[digest] = self._append(content)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuLowering"]
 
+Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]]
+"""All that torch's symbolic operators take."""
+
 
 @dataclass(frozen=True, slots=True)
 class CpuLowering:
@@ -33,7 +36,7 @@ class CpuLowering:
 
     def encoder_attention(self, packed: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None) -> Tensor:
         query, key, value = packed.chunk(3, dim=-1)
-        return _multi_head_attention(query, key, value, lengths, shape, bias)
+        return _multi_head_attention(query, KeyValue(key, value), lengths, shape, bias)
 
     def step_attention(
         self, packed: Tensor, past: KeyValue, positions: Tensor, shape: AttentionShape, bias: Tensor | None
@@ -64,7 +67,7 @@ class CpuLowering:
         return seen.reshape(groups, width, shape.width), KeyValue(key, value)
 
     def cross_attention(self, query: Tensor, memory: KeyValue, lengths: Tensor, shape: AttentionShape) -> Tensor:
-        return _multi_head_attention(query, memory.key, memory.value, lengths, shape, None)
+        return _multi_head_attention(query, memory, lengths, shape, None)
 
     def add_norm(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
         bias = getattr(norm, "bias", None)
@@ -84,18 +87,18 @@ class CpuLowering:
 
 
 def _multi_head_attention(
-    query: Tensor, key: Tensor, value: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None
+    query: Tensor, keys: KeyValue, lengths: Tensor, shape: AttentionShape, bias: Tensor | None
 ) -> Tensor:
     """softmax(QKᵀ · scale + bias) V of all heads; keys beyond a row's length are padding."""
-    inputs = (query, key, value, None, lengths, bias)
-    attributes = {"num_heads": shape.heads, "scale": shape.scale}
+    inputs = (query, keys.key, keys.value, None, lengths, bias)
+    attributes: Attributes = {"num_heads": shape.heads, "scale": shape.scale}
     return _fused("MultiHeadAttention", inputs, attributes, shapes=[query.shape], dtype=query.dtype)[0]
 
 
 def _fused(
     operator: str,
     inputs: Sequence[Tensor | None],
-    attributes: dict[str, int | float],
+    attributes: Attributes,
     shapes: Sequence[Sequence[int | torch.SymInt]],
     dtype: torch.dtype,
 ) -> Sequence[Tensor]:

@@ -34,7 +34,7 @@ class PortableLowering:
 
     def encoder_attention(self, packed: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None) -> Tensor:
         query, key, value = (split_heads(part, shape) for part in packed.chunk(3, dim=-1))
-        return join_heads(attention(query, key, value, shape.scale, _within(key, lengths), bias))
+        return join_heads(attention(query, KeyValue(key, value), shape.scale, _within(key, lengths), bias))
 
     def step_attention(
         self, packed: Tensor, past: KeyValue, positions: Tensor, shape: AttentionShape, bias: Tensor | None
@@ -44,23 +44,23 @@ class PortableLowering:
     def cross_attention(self, query: Tensor, memory: KeyValue, lengths: Tensor, shape: AttentionShape) -> Tensor:
         visible = _within(memory.key, lengths)  # (groups, 1, 1, source)
         heads = split_heads(query, shape)  # (groups, heads, width, head_dim): a group's rows are its queries
-        return join_heads(attention(heads, memory.key, memory.value, shape.scale, visible))
+        return join_heads(attention(heads, memory, shape.scale, visible))
 
     def add_norm(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
         return norm(x + update)
 
     def best(self, logits: Tensor, candidates: Tensor | None) -> Best:  # noqa: ARG002 - fixed by this lowering
+        logits = logits.float()
         log_probs, tokens = logits.log_softmax(-1).topk(self.max_candidates, dim=-1)
         return Best(tokens, log_probs, logits.gather(-1, tokens))
 
 
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, visible: Tensor, bias: Tensor | None = None
-) -> Tensor:
+def attention(query: Tensor, keys: KeyValue, scale: float, visible: Tensor, bias: Tensor | None = None) -> Tensor:
     """softmax(QKᵀ · scale + bias) V, with scale = 1 / sqrt(head_dim) unless the model says otherwise.
 
-    query (rows, heads, q, head_dim); key, value (rows, heads, k, head_dim); visible, bias broadcast to (rows, heads, q, k).
+    query (rows, heads, q, head_dim); keys (rows, heads, k, head_dim); visible and bias broadcast to (rows, heads, q, k).
     """
+    key, value = (part.to(query.dtype) for part in keys)  # a layer kept in float32 reads a float16 cache
     scores = torch.matmul(query * scale, key.transpose(-1, -2))  # scaled before the product: float16 does not overflow
     if bias is not None:
         scores = scores + bias
@@ -81,14 +81,17 @@ def cached_attention(
     place = torch.arange(past.key.shape[2], dtype=torch.int32)  # (cache,)
     query, key, value = (part.reshape(-1, shape.heads, 1, shape.head_dim) for part in packed.chunk(3, dim=-1))
     here = place[:, None] == row  # (rows, 1, cache, 1)
-    present = KeyValue(torch.where(here, key, past.key), torch.where(here, value, past.value))
-    seen = attention(query, present.key, present.value, shape.scale, place <= row, bias)  # (rows, heads, 1, head_dim)
+    present = KeyValue(
+        torch.where(here, key.to(past.key.dtype), past.key), torch.where(here, value.to(past.value.dtype), past.value)
+    )
+    seen = attention(query, present, shape.scale, place <= row, bias)  # (rows, heads, 1, head_dim)
     return seen.reshape(groups, width, shape.width), present
 
 
 def split_heads(x: Tensor, shape: AttentionShape) -> Tensor:
     """(batch, length, heads · head_dim) -> (batch, heads, length, head_dim)."""
-    return x.unflatten(-1, (shape.heads, shape.head_dim)).transpose(1, 2)
+    batch, length, _ = x.shape
+    return x.reshape(batch, length, shape.heads, shape.head_dim).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:

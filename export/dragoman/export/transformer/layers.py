@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
 from dragoman.export.lowering.portable import split_heads
@@ -9,7 +11,16 @@ from dragoman.export.lowering.protocol import KeyValue, Lowering
 from dragoman.export.transformer.config import AttentionShape, TransformerConfig
 from dragoman.export.transformer.linear import FeedForward, LayerNorm, Linear, RMSNorm, make_norm
 
-__all__ = ["CrossAttention", "DecoderLayer", "EncoderLayer", "SelfAttention"]
+__all__ = ["CrossAttention", "DecoderLayer", "EncoderLayer", "SelfAttention", "Step"]
+
+
+class Step(NamedTuple):
+    """What all layers of one decoder step have in common."""
+
+    positions: Tensor  # (groups, width): tokens already in the row's cache
+    source_lengths: Tensor  # (groups,)
+    bias: Tensor | None  # (rows, heads, 1, cache): relative positions
+    lowering: Lowering
 
 
 class SelfAttention(nn.Module):
@@ -25,11 +36,9 @@ class SelfAttention(nn.Module):
         """x (batch, source, d_model): every token sees every token that is not padding."""
         return self.output(lowering.encoder_attention(self.qkv(x), lengths, self.shape, bias))
 
-    def over_past(
-        self, x: Tensor, past: KeyValue, positions: Tensor, bias: Tensor | None, lowering: Lowering
-    ) -> tuple[Tensor, KeyValue]:
+    def over_past(self, x: Tensor, past: KeyValue, step: Step) -> tuple[Tensor, KeyValue]:
         """x (groups, width, d_model): each row's new token sees its own past. The mask of the paper is the cache's end."""
-        seen, present = lowering.step_attention(self.qkv(x), past, positions, self.shape, bias)
+        seen, present = step.lowering.step_attention(self.qkv(x), past, step.positions, self.shape, step.bias)
         return self.output(seen), present
 
 
@@ -48,9 +57,9 @@ class CrossAttention(nn.Module):
         key, value = self.key_value(encoded).chunk(2, dim=-1)
         return KeyValue(split_heads(key, self.shape), split_heads(value, self.shape))
 
-    def forward(self, x: Tensor, memory: KeyValue, lengths: Tensor, lowering: Lowering) -> Tensor:
+    def over_source(self, x: Tensor, memory: KeyValue, step: Step) -> Tensor:
         """x (groups, width, d_model)."""
-        return self.output(lowering.cross_attention(self.query(x), memory, lengths, self.shape))
+        return self.output(step.lowering.cross_attention(self.query(x), memory, step.source_lengths, self.shape))
 
 
 class Layer(nn.Module):
@@ -97,21 +106,12 @@ class DecoderLayer(Layer):
         self.feed_forward = FeedForward(config, config.decoder_feed_forward)
         self.feed_forward_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
 
-    def forward(
-        self,
-        x: Tensor,  # (groups, width, d_model)
-        positions: Tensor,  # (groups, width)
-        past: KeyValue,
-        memory: KeyValue,
-        lengths: Tensor,  # (groups,)
-        bias: Tensor | None,
-        lowering: Lowering,
-    ) -> tuple[Tensor, KeyValue]:
-        """One step of one layer: the new hidden states and the cache with this step in it."""
+    def forward(self, x: Tensor, past: KeyValue, memory: KeyValue, step: Step) -> tuple[Tensor, KeyValue]:
+        """x (groups, width, d_model) -> the new hidden states and the cache with this step in it."""
         normed = self._before(x, self.self_attention_norm)
-        update, present = self.self_attention.over_past(normed, past, positions, bias, lowering)
-        x = self._after(x, update, self.self_attention_norm, lowering)
-        update = self.cross_attention(self._before(x, self.cross_attention_norm), memory, lengths, lowering)
-        x = self._after(x, update, self.cross_attention_norm, lowering)
+        update, present = self.self_attention.over_past(normed, past, step)
+        x = self._after(x, update, self.self_attention_norm, step.lowering)
+        update = self.cross_attention.over_source(self._before(x, self.cross_attention_norm), memory, step)
+        x = self._after(x, update, self.cross_attention_norm, step.lowering)
         update = self.feed_forward(self._before(x, self.feed_forward_norm))
-        return self._after(x, update, self.feed_forward_norm, lowering), present
+        return self._after(x, update, self.feed_forward_norm, step.lowering), present

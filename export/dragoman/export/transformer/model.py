@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
@@ -10,14 +11,14 @@ from torch import Tensor, nn
 
 from dragoman.export.lowering.protocol import KeyValue, Lowering
 from dragoman.export.transformer.config import TransformerConfig
-from dragoman.export.transformer.layers import DecoderLayer, EncoderLayer
-from dragoman.export.transformer.linear import make_norm
+from dragoman.export.transformer.layers import DecoderLayer, EncoderLayer, Step
+from dragoman.export.transformer.linear import Map, make_norm
 from dragoman.export.transformer.positions import PositionTable, RelativeBias
 
 __all__ = ["Decoder", "Embedding", "Encoder", "OutputProjection", "Transformer"]
 
 
-class Embedding(nn.Module):
+class Embedding(Map):
     """A vector a token: a row of `weight` (vocabulary, d_model)."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
@@ -80,29 +81,21 @@ class Decoder(Stack):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
 
     def forward(
-        self,
-        embedding: Embedding,
-        tokens: Tensor,  # (groups, width)
-        positions: Tensor,  # (groups, width)
-        lengths: Tensor,  # (groups,)
-        memories: Sequence[KeyValue],
-        pasts: Sequence[KeyValue],
-        lowering: Lowering,
+        self, x: Tensor, memories: Sequence[KeyValue], pasts: Sequence[KeyValue], step: Step
     ) -> tuple[Tensor, list[KeyValue]]:
-        """Hidden states (groups, width, d_model) and the caches with this step in them."""
-        x = self.embed(embedding, tokens, positions)
-        bias = None
+        """Embedded tokens x (groups, width, d_model) to hidden states and the caches with this step in them."""
         if self.relative_bias is not None:
             places = torch.arange(pasts[0].key.shape[2])  # (cache,)
-            bias = self.relative_bias(positions.reshape(-1, 1).long(), places)  # (rows, heads, 1, cache)
+            rows = step.positions.reshape(-1, 1).long()  # (rows, 1)
+            step = step._replace(bias=self.relative_bias(rows, places))
         presents = []
         for layer, past, memory in zip(self.layers, pasts, memories, strict=True):
-            x, present = layer(x, positions, past, memory, lengths, bias, lowering)
+            x, present = layer(x, past, memory, step)
             presents.append(present)
         return self.finish(x), presents
 
 
-class OutputProjection(nn.Module):
+class OutputProjection(Map):
     """logits = x Eᵀ · scale + b, where E is the target embedding itself when the model ties them."""
 
     def __init__(self, config: TransformerConfig, target_embedding: Embedding) -> None:
@@ -116,6 +109,7 @@ class OutputProjection(nn.Module):
         self.scale = config.output_scale
 
     def forward(self, x: Tensor) -> Tensor:  # (rows, d_model) -> (rows, vocabulary)
+        x = x.to(self.weight.dtype)
         return F.linear(x if self.scale == 1.0 else x * self.scale, self.weight, self.bias)
 
 
@@ -141,9 +135,11 @@ class Transformer(nn.Module):
     def encode(self, source_ids: Tensor, source_lengths: Tensor, lowering: Lowering) -> list[KeyValue]:
         """Sources (batch, source) to the keys and values every decoder layer will look at."""
         encoded = self.encoder(self.source_embedding, source_ids, source_lengths, lowering)
-        return [layer.cross_attention.memory(encoded) for layer in self.decoder.layers]
+        layers = cast("Iterable[DecoderLayer]", self.decoder.layers)
+        memories = [layer.cross_attention.memory(encoded) for layer in layers]
+        return [KeyValue(key.to(self.dtype), value.to(self.dtype)) for key, value in memories]
 
-    def step(
+    def step(  # noqa: PLR0917 - these are what a step is made of
         self,
         tokens: Tensor,
         positions: Tensor,
@@ -153,5 +149,6 @@ class Transformer(nn.Module):
         lowering: Lowering,
     ) -> tuple[Tensor, list[KeyValue]]:
         """One token a row, (groups, width), to logits (rows, vocabulary) and the caches with this step in them."""
-        hidden, presents = self.decoder(self.target_embedding, tokens, positions, source_lengths, memories, pasts, lowering)
+        x = self.decoder.embed(self.target_embedding, tokens, positions)
+        hidden, presents = self.decoder(x, memories, pasts, Step(positions, source_lengths, None, lowering))
         return self.output(hidden.flatten(0, 1)), presents

@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
 from torch import Tensor, nn
 
 from dragoman.export.transformer.config import TransformerConfig
+from dragoman.export.transformer.linear import Map
 
 __all__ = ["PositionTable", "RelativeBias", "relative_bucket", "sinusoids"]
 
@@ -25,7 +26,7 @@ def sinusoids(positions: int, width: int) -> Tensor:
     return torch.cat([sines, cosines], dim=1).float()
 
 
-class PositionTable(nn.Module):
+class PositionTable(Map):
     """One vector a position, added to the token's embedding. Sinusoids are computed; a learned table is a weight."""
 
     weight: Tensor

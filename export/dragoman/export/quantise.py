@@ -1,0 +1,167 @@
+"""int8 for the CPU: ONNX Runtime's dynamic quantisation, written into the graph by rewriting its linear layers.
+
+How a linear layer looks in a traced graph, for whoever rewrites it: a MatMul whose second input is an initializer
+(inputs, outputs) named after the module, `decoder.layers.1.feed_forward.inner.weight`, followed by an Add of the
+initializer `….bias`. The output projection is the one Gemm, transB=1, on `output.weight` (vocabulary, d_model). An
+embedding is a Gather on `source_embedding.weight`, `target_embedding.weight`, or on `output.weight` where they are tied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from dragoman.errors import ExportError
+
+__all__ = ["Quantised", "quantise_dynamically", "quantise_rows"]
+
+MICROSOFT = "com.microsoft"
+SEVEN_BITS, EIGHT_BITS = 63, 127
+"""Products of 8-bit weights saturate in the 16-bit sums of AVX2 without VNNI; 7-bit ones can't.
+Weights that are only looked up, never multiplied, may use all 8 bits."""
+
+POSITIONS = ".positions.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """w ≈ values · scale, with a scale for every output (rows of `values`)."""
+
+    values: NDArray[np.int8]  # (outputs, inputs)
+    scale: NDArray[np.float32]  # (outputs,)
+
+
+def quantise_rows(weight: NDArray[np.float32], largest: int = SEVEN_BITS) -> Quantised:
+    """Symmetric, one scale a row, values in −largest … largest; a row of zeros stays zero."""
+    peak = np.abs(weight).max(axis=1)
+    scale = np.where(peak > 0, peak / largest, 1.0).astype(np.float32)
+    values = np.rint(weight / scale[:, None])
+    return Quantised(values.astype(np.int8), scale)
+
+
+def quantise_dynamically(graph: ir.Graph) -> None:
+    """Every linear layer, the output projection and the embeddings of `graph` to int8; activations quantise as they come."""
+    for node in list(graph):
+        weight = _weight(node)
+        if weight is None:
+            continue
+        if node.op_type == "MatMul":
+            _quantise_linear(graph, node, weight)
+        elif node.op_type == "Gemm":
+            _quantise_projection(graph, node, weight)
+        elif node.op_type == "Gather":
+            _quantise_embedding(graph, node, weight)
+    for name in [name for name, value in graph.initializers.items() if not value.uses()]:
+        graph.initializers.pop(name)
+    graph.opset_imports[MICROSOFT] = 1
+
+
+def _weight(node: ir.Node) -> ir.Value | None:
+    """The weight that `node` multiplies or looks up, if it is one to quantise."""
+    index = {"MatMul": 1, "Gemm": 1, "Gather": 0}.get(node.op_type)
+    value = None if index is None else node.inputs[index]
+    if value is None or value.const_value is None or len(value.const_value.shape) != 2:
+        return None
+    name = value.name or ""
+    return value if name.endswith(".weight") and not name.endswith(POSITIONS) else None
+
+
+def _quantise_linear(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
+    """MatMul (+ Add) -> DynamicQuantizeMatMul."""
+    quantised = quantise_rows(_array(weight).T)
+    values = _constant(graph, f"{weight.name}.int8", np.ascontiguousarray(quantised.values.T))
+    scale = _constant(graph, f"{weight.name}.scale", quantised.scale)
+    last, bias = node, None
+    if (add := _bias_add(node)) is not None:
+        last, bias = add
+    fused = ir.Node(
+        MICROSOFT, "DynamicQuantizeMatMul", [node.inputs[0], values, scale, None, bias], name=f"{weight.name}.product"
+    )
+    _replace(graph, (node, last), fused)
+
+
+def _quantise_projection(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
+    """Gemm -> DynamicQuantizeLinear + QGemm, which reads rows of (vocabulary, d_model) as the embedding does."""
+    if node.attributes.get_int("transB", 0) != 1:
+        raise ExportError(f"the output projection {weight.name} must be (vocabulary, d_model)")
+    values, scale = _rows(graph, weight, SEVEN_BITS)
+    zero = _constant(graph, f"{weight.name}.zero", np.zeros(scale.const_value.shape.numpy(), np.int8))
+    dynamic = ir.Node("", "DynamicQuantizeLinear", [node.inputs[0]], num_outputs=3, name=f"{weight.name}.dynamic")
+    product = ir.Node(
+        MICROSOFT,
+        "QGemm",
+        [*dynamic.outputs, values, scale, zero],
+        [ir.AttrInt64("transB", 1)],
+        name=f"{weight.name}.product",
+    )
+    graph.insert_before(node, dynamic)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        _replace(graph, (node,), product)
+        return
+    graph.insert_before(node, product)  # its own bias is an integer in units that only the run knows
+    _replace(graph, (node,), ir.Node("", "Add", [product.outputs[0], bias], name=f"{weight.name}.sum"))
+
+
+def _quantise_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
+    """Gather -> Gather of int8 rows, times the Gather of their scales."""
+    tied = any(user.op_type in {"Gemm", "QGemm"} for user in weight.consumers()) or weight.name == "output.weight"
+    values, scale = _rows(graph, weight, SEVEN_BITS if tied else EIGHT_BITS)
+    column = _constant(graph, f"{weight.name}.column", scale.const_value.numpy()[:, None])
+    tokens, axis = node.inputs[1], [ir.AttrInt64("axis", 0)]
+    rows = ir.Node("", "Gather", [values, tokens], axis, name=f"{weight.name}.rows")
+    scales = ir.Node("", "Gather", [column, tokens], axis, name=f"{weight.name}.scales")
+    floats = ir.Node("", "Cast", rows.outputs, [ir.AttrInt64("to", ir.DataType.FLOAT.value)], name=f"{weight.name}.floats")
+    for new in (rows, scales, floats):
+        graph.insert_before(node, new)
+    _replace(graph, (node,), ir.Node("", "Mul", [floats.outputs[0], scales.outputs[0]], name=f"{weight.name}.embedded"))
+
+
+def _rows(graph: ir.Graph, weight: ir.Value, largest: int) -> tuple[ir.Value, ir.Value]:
+    """Values and scale of a weight that several nodes share, quantised once."""
+    name = f"{weight.name}.int8"
+    if name not in graph.initializers:
+        quantised = quantise_rows(_array(weight), largest)
+        _constant(graph, name, quantised.values)
+        _constant(graph, f"{weight.name}.scale", quantised.scale)
+    return graph.initializers[name], graph.initializers[f"{weight.name}.scale"]
+
+
+def _bias_add(node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
+    """The Add of a bias right after `node`, and the bias."""
+    consumers = list(node.outputs[0].consumers())
+    if len(consumers) != 1 or consumers[0].op_type != "Add":
+        return None
+    other = next(value for value in consumers[0].inputs if value is not node.outputs[0])
+    if other is None or other.const_value is None or len(other.const_value.shape) != 1:
+        return None
+    return consumers[0], other
+
+
+def _array(value: ir.Value) -> NDArray[np.float32]:
+    if value.const_value is None:
+        raise ExportError(f"{value.name} has no value")
+    array: NDArray[np.float32] = value.const_value.numpy()
+    return array
+
+
+def _constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
+    if name not in graph.initializers:
+        tensor = ir.tensor(array, name=name)
+        graph.register_initializer(
+            ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor)
+        )
+    return graph.initializers[name]
+
+
+def _replace(graph: ir.Graph, old: tuple[ir.Node, ...], new: ir.Node) -> None:
+    """Put `new` where `old` was; the last of `old` gives it its result's name and uses."""
+    old = tuple(dict.fromkeys(old))
+    result, output = old[-1].outputs[0], new.outputs[0]
+    output.name, output.type, output.shape = result.name, result.type, result.shape
+    graph.insert_before(old[0], new)
+    result.replace_all_uses_with(output)
+    graph.remove(list(reversed(old)), safe=True)
