@@ -78,7 +78,7 @@ def _engines_table(manifest: Manifest) -> Table:
 def verification_table(verification: Verification) -> Table:
     """What was compared with the original and what came out."""
     table = Table(title=f"Verified against {verification.reference}", title_justify="left")
-    for name in ("graphs", "case", "identical", "tokens", "worst Δ log p", "BLEU", "chrF"):
+    for name in ("graphs", "case", "same", "tokens", "Δ log p", "BLEU", "chrF"):
         table.add_column(name, no_wrap=True)
     for case in verification.cases:
         table.add_row(

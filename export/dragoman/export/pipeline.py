@@ -25,6 +25,7 @@ from dragoman.bundle.manifest import (
     Precision,
     Target,
     Verification,
+    VerificationCase,
 )
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import UsageError
@@ -32,10 +33,10 @@ from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.staging import staged_directory
-from dragoman.export.tensorrt import EngineOptions, build_engines
+from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
 from dragoman.export.verification.answers import Original
 from dragoman.export.verification.comparison import Judge
-from dragoman.export.verification.corpus import Corpus, bundled_corpus, read_corpus
+from dragoman.export.verification.corpus import bundled_corpus, read_corpus
 from dragoman.export.verification.exported import GraphModel
 
 __all__ = ["ExportOptions", "ExportReport", "export_bundle"]
@@ -80,78 +81,80 @@ class ExportReport:
 
 def export_bundle(options: ExportOptions, stages: Stages | None = None) -> ExportReport:
     """Export `options.checkpoint`; an ExportError or a Ctrl-C leaves no bundle, and an old one as it was."""
-    stages = stages or QuietStages()
-    corpus = read_corpus(options.verify_file) if options.verify_file else bundled_corpus()
-    with staged_directory(options.output, force=options.force) as staging:
-        with stages.stage("read the checkpoint"):
-            checkpoint = read_checkpoint(options.checkpoint)
-        graphs, kept_in_fp32 = _graphs(checkpoint, options, corpus, staging, stages)
-        engines = _engines(checkpoint, graphs, options, staging, stages) if "tensorrt" in options.targets else ()
-        for name, path in checkpoint.tokenizer_paths.items():
-            shutil.copyfile(path, staging / name)
-        verification = _verification(checkpoint, graphs, options, corpus, staging, stages)
-        with stages.stage("write the manifest"):
-            files = {path.name: record_file(path) for path in sorted(staging.iterdir())}
-            manifest = Manifest(
-                schema_version=SCHEMA_VERSION,
-                dragoman_version=version("dragoman"),
-                model=checkpoint.card,
-                dimensions=checkpoint.dimensions,
-                tokens=checkpoint.tokens,
-                generation=checkpoint.generation,
-                tokenizer=checkpoint.tokenizer,
-                precision=options.precision,
-                targets=options.targets,
-                graphs=graphs,
-                files=files,
-                verification=verification,
-                kept_in_fp32=kept_in_fp32,
-                engines=engines,
-            )
-            (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-    return ExportReport(options.output, manifest, dict(stages.seconds), _peak_memory_bytes())
+    return _Export(options, stages or QuietStages()).run()
 
 
-def _graphs(
-    checkpoint: Checkpoint, options: ExportOptions, corpus: Corpus, staging: Path, stages: Stages
-) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
-    with stages.stage("build the graphs") as advance:
-        return build_graphs(checkpoint, options.lowerings, options.precision, staging, advance), ()
+class _Export:
+    """One export: what its stages share."""
 
+    def __init__(self, options: ExportOptions, stages: Stages) -> None:
+        self._options, self._stages = options, stages
+        self._corpus = read_corpus(options.verify_file) if options.verify_file else bundled_corpus()
+        self._engine_options = EngineOptions(compute_capabilities=options.compute_capabilities)
+        if "tensorrt" in options.targets:
+            find_toolchain(self._engine_options)  # a missing builder is said before the long work, not after it
 
-def _engines(
-    checkpoint: Checkpoint, graphs: tuple[Graph, ...], options: ExportOptions, staging: Path, stages: Stages
-) -> tuple[Engine, ...]:
-    chosen = EngineOptions(compute_capabilities=options.compute_capabilities)
-    return build_engines(
-        staging, graphs, dimensions=checkpoint.dimensions, precision=options.precision, options=chosen, stages=stages
-    )
+    def run(self) -> ExportReport:
+        with staged_directory(self._options.output, force=self._options.force) as staging:
+            with self._stages.stage("read the checkpoint"):
+                checkpoint = read_checkpoint(self._options.checkpoint)
+            graphs, kept_in_fp32 = self._graphs(checkpoint, staging)
+            engines = self._engines(checkpoint, graphs, staging) if "tensorrt" in self._options.targets else ()
+            for name, path in checkpoint.tokenizer_paths.items():
+                shutil.copyfile(path, staging / name)
+            verification = self._verification(checkpoint, graphs, staging)
+            with self._stages.stage("write the manifest"):
+                files = {path.name: record_file(path) for path in sorted(staging.iterdir())}
+                manifest = Manifest(
+                    schema_version=SCHEMA_VERSION,
+                    dragoman_version=version("dragoman"),
+                    model=checkpoint.card,
+                    dimensions=checkpoint.dimensions,
+                    tokens=checkpoint.tokens,
+                    generation=checkpoint.generation,
+                    tokenizer=checkpoint.tokenizer,
+                    precision=self._options.precision,
+                    targets=self._options.targets,
+                    graphs=graphs,
+                    files=files,
+                    verification=verification,
+                    kept_in_fp32=kept_in_fp32,
+                    engines=engines,
+                )
+                (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
+        return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())
 
+    def _graphs(self, checkpoint: Checkpoint, staging: Path) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
+        with self._stages.stage("build the graphs") as advance:
+            return build_graphs(checkpoint, self._options.lowerings, self._options.precision, staging, advance), ()
 
-def _verification(
-    checkpoint: Checkpoint,
-    graphs: tuple[Graph, ...],
-    options: ExportOptions,
-    corpus: Corpus,
-    staging: Path,
-    stages: Stages,
-) -> Verification:
-    tokenizer = open_tokenizer(staging, checkpoint.tokenizer, checkpoint.tokens)
-    with stages.stage("load the original"):
-        original = _original(checkpoint)
-    judge = Judge(original, tokenizer, corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)
-    cases = []
-    for lowering in options.lowerings:
-        with stages.stage(f"verify the {lowering} graphs") as advance:
-            encoder, decoder = (
-                next(graph for graph in graphs if (graph.role, graph.lowering) == (role, lowering))
-                for role in ("encoder", "decoder")
-            )
-            exported = GraphModel(staging, encoder, decoder, checkpoint.tokens, checkpoint.dimensions)
-            cases += judge.cases(exported, lowering, advance)
-            del exported
-            gc.collect()  # the sessions of one lowering are gone before those of the next come
-    return judge.verdict(cases, options.precision, options.max_quality_loss)
+    def _engines(self, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path) -> tuple[Engine, ...]:
+        return build_engines(
+            staging,
+            graphs,
+            dimensions=checkpoint.dimensions,
+            precision=self._options.precision,
+            options=self._engine_options,
+            stages=self._stages,
+        )
+
+    def _verification(self, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path) -> Verification:
+        tokenizer = open_tokenizer(staging, checkpoint.tokenizer, checkpoint.tokens)
+        with self._stages.stage("load the original"):
+            original = _original(checkpoint)
+        judge = Judge(original, tokenizer, self._corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)
+        cases: list[VerificationCase] = []
+        for lowering in self._options.lowerings:
+            with self._stages.stage(f"verify the {lowering} graphs") as advance:
+                encoder, decoder = (
+                    next(graph for graph in graphs if (graph.role, graph.lowering) == (role, lowering))
+                    for role in ("encoder", "decoder")
+                )
+                exported = GraphModel(staging, encoder, decoder, checkpoint.tokens, checkpoint.dimensions)
+                cases += judge.cases(exported, lowering, advance)
+                del exported
+                gc.collect()  # the sessions of one lowering are gone before those of the next come
+        return judge.verdict(cases, self._options.precision, self._options.max_quality_loss)
 
 
 def _original(checkpoint: Checkpoint) -> Original:

@@ -158,7 +158,7 @@ class Judge:
     def _rescored(self, source: Source, answer: Answer, options: DecodingOptions) -> float:
         steps = self._original.log_probs(source.ids, answer.tokens)
         total = steps[np.arange(len(answer.tokens)), list(answer.tokens)].sum()
-        return float(total) / len(answer.tokens) ** options.length_penalty
+        return float(total / len(answer.tokens) ** options.length_penalty)
 
     def _forced(self, exported: Exported, lowering: Lowering) -> VerificationCase:
         sources = _spread(self._sources, FORCED)

@@ -48,8 +48,8 @@ class GraphStepper:
         self._encoder, self._decoder = _session(directory / encoder.file), _session(directory / decoder.file)
         inputs = {spec.name: spec for spec in decoder.inputs}
         self._self_names = [name for name in inputs if name.startswith(("self_key_", "self_value_"))]
-        self._cache_dtype = np.dtype(inputs[self._self_names[0]].dtype)
-        _, self._heads, _, self._head_dim = inputs[self._self_names[0]].shape
+        _, heads, _, head_dim = inputs[self._self_names[0]].shape
+        self._empty_row = np.zeros((1, int(heads), _CACHE_STEP, int(head_dim)), inputs[self._self_names[0]].dtype)
         self._cross: dict[str, NDArray[np.generic]] = {}
         self._self: dict[str, NDArray[np.generic]] = {}
         self._lengths = np.zeros(0, np.int32)
@@ -62,8 +62,7 @@ class GraphStepper:
         names = [output.name for output in self._encoder.get_outputs()]
         out = self._encoder.run(names, {"source_ids": ids, "source_lengths": self._lengths})
         self._cross = dict(zip(names, out, strict=True))
-        empty = np.zeros((len(sources), self._heads, _CACHE_STEP, self._head_dim), self._cache_dtype)
-        self._self = dict.fromkeys(self._self_names, empty)
+        self._self = dict.fromkeys(self._self_names, np.repeat(self._empty_row, len(sources), axis=0))
 
     def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
         count, width = tokens.shape
