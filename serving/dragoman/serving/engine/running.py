@@ -1,0 +1,91 @@
+"""The requests of one width that are being decoded: their searches, their caches, their owners, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dragoman.search import Hypothesis, SearchBatch
+from dragoman.serving.engine.runtime import Encoded, Lane
+from dragoman.serving.engine.shapes import EMPTY, LaneShape, fitted
+from dragoman.serving.engine.ticket import Ticket
+
+__all__ = ["RunningLane"]
+
+
+class RunningLane:
+    """Group g of the search, of the cache and of `tickets` is the same request, always."""
+
+    def __init__(self, search: SearchBatch, lane: Lane) -> None:
+        self._search, self._lane = search, lane
+        self.width = lane.width
+        self.tickets: list[Ticket] = []
+        self.shape = EMPTY
+
+    def __len__(self) -> int:
+        return len(self.tickets)
+
+    @property
+    def rows(self) -> int:
+        return len(self.tickets) * self.width
+
+    @property
+    def target_needed(self) -> int:
+        """Positions that the next step needs in every row."""
+        return int(self._search.positions.max(initial=0)) + 1
+
+    @property
+    def source_needed(self) -> int:
+        return max((ticket.source_tokens for ticket in self.tickets), default=0)
+
+    @property
+    def tokens_held(self) -> int:
+        """Cells of both caches that hold a token."""
+        own = int(self._search.positions.sum()) * self.width
+        return own + sum(ticket.source_tokens for ticket in self.tickets)
+
+    def shape_with(self, newcomers: Sequence[Ticket] = (), tight: bool = False) -> LaneShape:
+        """The shape for the next step, were `newcomers` with us."""
+        source = max([self.source_needed, *(ticket.source_tokens for ticket in newcomers)])
+        groups = len(self.tickets) + len(newcomers)
+        return fitted(EMPTY if tight else self.shape, groups, source, self.target_needed)
+
+    def resize(self, shape: LaneShape) -> None:
+        if shape != self.shape:
+            self._lane.resize(shape)
+            self.shape = shape
+
+    def join(self, tickets: Sequence[Ticket], encoded: Encoded, indices: Sequence[int]) -> None:
+        """Let these begin, for whom there is room; `indices` says where each stands in `encoded`."""
+        self._lane.join(encoded, indices)
+        for ticket in tickets:
+            self._search.join(ticket.options)
+            self.tickets.append(ticket)
+
+    def leave(self, group: int) -> None:
+        self._lane.leave(group)
+        self._search.leave(group)
+        self.tickets[group] = self.tickets[-1]
+        self.tickets.pop()
+
+    def step(self, max_candidates: int | None) -> list[int]:
+        """Decode one token in every row; the groups that are done, highest first."""
+        search = self._search
+        wanted = search.candidates if max_candidates is None else min(search.candidates, max_candidates)
+        best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
+        for ticket in self.tickets:
+            ticket.steps += 1
+        return search.advance(best.tokens, best.log_probs, best.logits)
+
+    def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
+        return self._search.hypotheses(group)
+
+    def decided(self, group: int) -> tuple[int, ...]:
+        return self._search.decided(group)
+
+    def check(self) -> None:
+        """AssertionError when the three disagree on who is here."""
+        if not len(self._search) == len(self.tickets) <= self.shape.groups:
+            raise AssertionError(f"{len(self._search)} searches, {len(self.tickets)} requests, {self.shape}")
+        for group, ticket in enumerate(self.tickets):
+            if self._search.options(group) is not ticket.options:
+                raise AssertionError(f"group {group} searches for another request than {ticket.request.id}")

@@ -1,0 +1,69 @@
+"""What the engine asks of whatever runs the model. Implementations live in dragoman.serving.runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.serving.engine.shapes import LaneShape
+
+__all__ = ["Best", "Encoded", "Lane", "Runtime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Sources after the encoder: `cross` holds key and value of each decoder layer, (batch, heads, source, head_dim)."""
+
+    cross: Sequence[npt.NDArray[np.floating]]  # type: ignore[type-arg]
+    lengths: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best next tokens of each row, best first: (rows, candidates) each. Valid until the lane's next step."""
+
+    tokens: npt.NDArray[np.int64]
+    log_probs: npt.NDArray[np.float32]
+    logits: npt.NDArray[np.float32]
+
+
+class Lane(Protocol):
+    """Groups of `width` rows with their caches, packed: groups are numbered from 0 without holes."""
+
+    @property
+    def width(self) -> int: ...
+
+    def resize(self, shape: LaneShape) -> None:
+        """Give room for `shape`, which holds everything that is there."""
+
+    def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
+        """Append a group for each of these sources; there is room."""
+
+    def leave(self, group: int) -> None:
+        """Drop a group; the last one takes its number."""
+
+    def step(
+        self,
+        tokens: npt.NDArray[np.int64],  # (groups, width)
+        positions: npt.NDArray[np.int64],  # (groups,): tokens that each row has in its cache
+        parents: npt.NDArray[np.int64],  # (groups, width): the row of the group at the previous step that a row continues
+        candidates: int,
+    ) -> Best:
+        """Feed one token a row."""
+
+
+class Runtime(Protocol):
+    """A model that is ready to run; used by one thread."""
+
+    @property
+    def max_candidates(self) -> int | None:
+        """The most next tokens a step can give; None when it can give the whole vocabulary."""
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded: ...
+
+    def lane(self, width: int) -> Lane:
+        """A new, empty lane."""

@@ -1,0 +1,62 @@
+"""A request on its way through the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dragoman.errors import InvalidRequest
+from dragoman.serving.engine.request import Request, Timings
+
+__all__ = ["Ticket"]
+
+
+class Ticket:
+    """What the engine remembers of a request until its final answer."""
+
+    __slots__ = ("admitted_s", "first_token_s", "options", "order", "request", "sent", "steps", "submitted_s", "width")
+
+    def __init__(self, request: Request, submitted_s: float) -> None:
+        self.request = request
+        self.options = request.options
+        self.width = request.options.beam_size
+        self.submitted_s = submitted_s
+        self.admitted_s: float | None = None
+        self.first_token_s: float | None = None
+        self.order = 0  # of admission: the latest is the first to give way
+        self.steps = 0
+        self.sent = 0  # tokens of Progress events
+
+    @property
+    def source_tokens(self) -> int:
+        return len(self.request.source)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Start token and forced prefix."""
+        return 1 + len(self.options.prefix)
+
+    def bound(self, target_tokens: int) -> None:
+        """The model's limit is a limit beside `max_length`: the lower one holds."""
+        room = target_tokens - len(self.options.prefix)
+        if room < max(self.options.min_length, 1):
+            raise InvalidRequest(
+                f"a prefix of {len(self.options.prefix)} tokens and min_length={self.options.min_length} are more than the "
+                f"model's {target_tokens} target tokens"
+            )
+        if self.options.max_length > room:
+            self.options = dataclasses.replace(self.options, max_length=room)
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a row will ever hold: the last token is never fed."""
+        return self.prompt_tokens + self.options.max_length - 1
+
+    @property
+    def expected(self) -> int:
+        """Tokens that a row will probably hold: translations are seldom much longer than their sources."""
+        return min(self.longest, self.prompt_tokens + self.source_tokens * 3 // 2 + 8)
+
+    def timings(self, now: float) -> Timings:
+        admitted = now if self.admitted_s is None else self.admitted_s
+        first = None if self.first_token_s is None else self.first_token_s - self.submitted_s
+        return Timings(admitted - self.submitted_s, first, now - self.submitted_s, self.steps)

@@ -1,0 +1,93 @@
+"""The queue before the engine: bounded, interactive first, and similar lengths together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from dragoman.errors import Overloaded
+from dragoman.serving.engine.limits import EngineLimits
+from dragoman.serving.engine.request import Priority
+from dragoman.serving.engine.ticket import Ticket
+
+__all__ = ["Waiting"]
+
+_INTERACTIVE_BEFORE_ONE_BATCH = 8
+"""Batch work is never starved: after so many interactive requests in a row, one of its own goes first."""
+
+
+class Waiting:
+    """Tickets of requests that do not run yet."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self._limits = limits
+        self._queues: dict[Priority, OrderedDict[str, Ticket]] = {"interactive": OrderedDict(), "batch": OrderedDict()}
+        self._passed = 0  # interactive requests since the last batch one
+        self._finishes: deque[float] = deque(maxlen=64)  # when the last ones finished
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def put(self, ticket: Ticket) -> None:
+        """Overloaded when there is no room."""
+        count, tokens = len(self) + 1, self.tokens + ticket.source_tokens
+        if count > self._limits.max_queue_requests:
+            raise Overloaded(f"the queue is full ({len(self)} requests)", self.retry_after_s())
+        if tokens > self._limits.max_queue_tokens and len(self):
+            raise Overloaded(f"the queue is full ({self.tokens} source tokens)", self.retry_after_s())
+        self._queues[ticket.request.priority][ticket.request.id] = ticket
+        self.tokens = tokens
+
+    def put_back(self, ticket: Ticket) -> None:
+        """At the front: it was running already. Never refused."""
+        queue = self._queues[ticket.request.priority]
+        queue[ticket.request.id] = ticket
+        queue.move_to_end(ticket.request.id, last=False)
+        self.tokens += ticket.source_tokens
+
+    def remove(self, ticket: Ticket) -> None:
+        del self._queues[ticket.request.priority][ticket.request.id]
+        self.tokens -= ticket.source_tokens
+
+    def take(self, fits: Callable[[Ticket], bool], budget: int, window: int = 64) -> list[Ticket]:
+        """The next request and others of similar length that may be encoded with it within `budget` padded tokens.
+
+        Nothing when the next one does not fit: it waits for room, and nobody overtakes it.
+        """
+        first = self._next()
+        if first is None or not fits(first):
+            return []
+        taken, longest = [first], first.source_tokens
+        self._took(first)
+        near = [ticket for _, ticket in zip(range(window), self._queues[first.request.priority].values(), strict=False)]
+        for ticket in sorted(near, key=lambda near_one: abs(near_one.source_tokens - first.source_tokens)):
+            padded = max(longest, ticket.source_tokens) * (len(taken) + 1)
+            wasted = padded - sum(one.source_tokens for one in taken) - ticket.source_tokens
+            if padded > budget or 4 * wasted > padded or not fits(ticket):
+                break
+            taken.append(ticket)
+            longest = max(longest, ticket.source_tokens)
+            self._took(ticket)
+        return taken
+
+    def finished(self, now: float) -> None:
+        """A request has left the engine: the throughput, from which the retry hint comes."""
+        self._finishes.append(now)
+
+    def retry_after_s(self) -> float:
+        """When a quarter of the queue should be gone."""
+        if len(self._finishes) < 2 or self._finishes[-1] <= self._finishes[0]:
+            return 0.5
+        per_request_s = (self._finishes[-1] - self._finishes[0]) / (len(self._finishes) - 1)
+        return min(max(per_request_s * len(self) / 4, 0.05), 30.0)
+
+    def _next(self) -> Ticket | None:
+        interactive, batch = self._queues["interactive"], self._queues["batch"]
+        if batch and (not interactive or self._passed >= _INTERACTIVE_BEFORE_ONE_BATCH):
+            return next(iter(batch.values()))
+        return next(iter(interactive.values()), None)
+
+    def _took(self, ticket: Ticket) -> None:
+        self._passed = self._passed + 1 if ticket.request.priority == "interactive" else 0
+        self.remove(ticket)

@@ -1,0 +1,95 @@
+"""A model without a model: what it says is a hash of the source and of the row's tokens, read from the caches.
+
+Its caches are real, so a slot that was mixed up, leaked or not moved changes what it says: property tests compare with
+answers given alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.serving.engine.cache import CacheLayout, LaneCache
+from dragoman.serving.engine.runtime import Best, Encoded
+from dragoman.serving.engine.shapes import LaneShape
+
+__all__ = ["FakeLane", "FakeRuntime"]
+
+_Hashes = npt.NDArray[np.uint64]
+
+
+class FakeRuntime:
+    """Deterministic, instant, and as fussy about its caches as a real one."""
+
+    def __init__(self, vocabulary: int, max_candidates: int | None = None) -> None:
+        self.vocabulary, self.max_candidates = vocabulary, max_candidates
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        lengths = np.array([len(source) for source in sources], np.int32)
+        padded = np.full((len(sources), 1, lengths.max(), 1), -7.0, np.float64)
+        for row, source in enumerate(sources):
+            padded[row, 0, : len(source), 0] = source
+        return Encoded([padded, -padded], lengths)
+
+    def lane(self, width: int) -> FakeLane:
+        return FakeLane(self, width)
+
+
+class FakeLane:
+    """Keys hold the token ids, values their negatives."""
+
+    def __init__(self, runtime: FakeRuntime, width: int) -> None:
+        self._runtime = runtime
+        self._cache = LaneCache(CacheLayout(layers=1, heads=1, head_dim=1, dtype="float64"), width)
+        self.width = width
+
+    def resize(self, shape: LaneShape) -> None:
+        self._cache.resize(shape)
+
+    def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
+        self._cache.join(encoded, indices)
+
+    def leave(self, group: int) -> None:
+        self._cache.leave(group)
+
+    def step(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+        candidates: int,
+    ) -> Best:
+        cache, width = self._cache, self.width
+        cache.reorder(parents)
+        key, value = cache.own
+        rows, at = np.arange(cache.rows), np.repeat(positions, width)
+        key[rows, 0, at, 0], value[rows, 0, at, 0] = tokens.ravel(), -tokens.ravel()
+        cache.filled[: cache.groups] = positions + 1
+        seeds = np.array([self._seed(row, int(at[row]) + 1) for row in rows], np.uint64)
+        logits = _noise(seeds, self._runtime.vocabulary)
+        best = np.argsort(-logits, axis=1, kind="stable")[:, :candidates]
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        index = rows[:, None]
+        return Best(best, log_probs[index, best].astype(np.float32), logits[index, best].astype(np.float32))
+
+    def _seed(self, row: int, length: int) -> int:
+        cache, group = self._cache, row // self.width
+        used = int(cache.lengths[group])
+        parts = [cache.cross[0][group, 0, :used, 0], cache.cross[1][group, 0, :used, 0]]
+        parts += [cache.own[0][row, 0, :length, 0], cache.own[1][row, 0, :length, 0]]
+        digest = hashlib.blake2b(b"/".join(part.tobytes() for part in parts), digest_size=8)
+        return int.from_bytes(digest.digest(), "little")
+
+
+def _noise(seeds: _Hashes, count: int) -> npt.NDArray[np.float64]:
+    """(rows, count) numbers that look normal, from a splitmix of seed and column."""
+    mixed = seeds[:, None] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    uniform = ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) / 2**53
+    spread: npt.NDArray[np.float64] = np.log(uniform + 1e-12) - np.log1p(1e-12 - uniform)  # logistic
+    return spread
