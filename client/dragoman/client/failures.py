@@ -21,13 +21,9 @@ from dragoman.errors import (
 )
 from dragoman.wire import WIRE_VERSION, ErrorCode
 
-__all__ = ["Failure", "SessionLost", "hung", "read_message", "read_status"]
+__all__ = ["Failure", "hung", "read_message", "read_status"]
 
 _CODED = re.compile(r"\s*(?P<code>[A-Z_]+)(?: retry_after_ms=(?P<hint>\d+))?: (?P<text>.*)", re.DOTALL)
-
-
-class SessionLost(ServerError):
-    """The caches of a client-driven decoding are gone; it can be started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,7 @@ def read_message(said: str) -> Failure | None:
         case ErrorCode.CANCELLED:
             return Failure(Cancelled(text))
         case ErrorCode.SESSION_LOST:
-            return Failure(SessionLost(text))
+            return Failure(ServerError(f"the decoding's session is gone: {text}"), retryable=True)
         case _:
             return Failure(ServerError(text))
 
@@ -129,7 +125,7 @@ def _connection_problem(said: str, address: str) -> str:
         return f"the host name of {address} is not known; check the address (--to)"
     if "Failed parsing HTTP/2" in said or "http1.x" in said:
         return f"{address} answers, but not gRPC: it may be Triton's HTTP or metrics port (gRPC is usually 8001)"
-    if "failed to connect" in said and "Socket closed" in said:
+    if "last error" in said and ("Socket closed" in said or "reset" in said):  # while connecting, not in a call
         return (
             f"{address} closed the connection at once; if it uses TLS, dial grpcs:// (with a certificate if it asks for one)"
         )

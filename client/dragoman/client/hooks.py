@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragoman.errors import InvalidRequest
+from dragoman.errors import UsageError
 
 __all__ = ["Best", "Processor", "Step", "average", "processed"]
 
@@ -56,7 +56,7 @@ def processed(processor: Processor, step: Step, live: NDArray[np.bool_]) -> Best
     shown = Best(best.tokens[live], best.log_probs[live], best.logits[live])
     wanted = np.asarray(processor(Step(step.sources[live], step.history[live], shown)), np.float32)
     if wanted.shape != shown.log_probs.shape or np.isnan(wanted).any():
-        raise InvalidRequest(
+        raise UsageError(
             f"the processor returned {'NaN' if wanted.shape == shown.log_probs.shape else wanted.shape}; "
             f"it must return log-probabilities of shape {shown.log_probs.shape}"
         )

@@ -40,7 +40,7 @@ def test_a_server_that_is_gone_costs_nobody_an_error(both: tuple[ScriptedTriton,
 
 
 def test_a_hung_server_is_left_out_within_seconds(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
-    hung, well = both
+    hung, _ = both
     with Translator([server.url for server in both], timeout_s=30) as translator:
         translator.translate(["warm both"])
         translator.translate(["connections up"])

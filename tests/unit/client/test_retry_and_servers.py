@@ -1,0 +1,139 @@
+"""The bookkeeping of retries and servers, with a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragoman.client.failures import Failure, read_message
+from dragoman.client.retry import Attempts, RetryBudget, RetryPolicy
+from dragoman.client.servers import LONGEST_REST_S, Servers
+from dragoman.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServerError, UsageError
+
+BROKEN = Failure(ServerError("broken"), retryable=True)
+GONE = Failure(ServerError("gone"), retryable=True, server_down=True)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def attempts(clock: Clock, policy: RetryPolicy, servers: int = 1, timeout_s: float = 100, jitter: float = 1.0) -> Attempts:
+    return Attempts(policy, RetryBudget(policy), Servers(servers, clock), timeout_s, clock=clock, jitter=lambda: jitter)
+
+
+def test_waits_double_up_to_the_longest(clock: Clock) -> None:
+    tries = attempts(clock, RetryPolicy(max_attempts=9, first_wait_s=0.1, longest_wait_s=0.5))
+    assert [tries.failed(BROKEN) for _ in range(5)] == pytest.approx([0.1, 0.2, 0.4, 0.5, 0.5])
+
+
+def test_jitter_spreads_waits_down_to_nothing(clock: Clock) -> None:
+    assert attempts(clock, RetryPolicy(), jitter=0.0).failed(BROKEN) == 0.0
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1.0])
+def test_a_hint_is_never_undercut(clock: Clock, jitter: float) -> None:
+    wait_s = attempts(clock, RetryPolicy(), jitter=jitter).failed(Failure(Overloaded("full", 2.0), retryable=True))
+    assert 2.0 <= wait_s <= 3.0
+
+
+def test_what_the_caller_got_wrong_is_raised_at_once(clock: Clock) -> None:
+    with pytest.raises(InvalidRequest):
+        attempts(clock, RetryPolicy()).failed(Failure(InvalidRequest("no")))
+
+
+def test_a_wait_past_the_deadline_is_a_deadline(clock: Clock) -> None:
+    tries = attempts(clock, RetryPolicy(first_wait_s=1.0), timeout_s=0.5)
+    with pytest.raises(DeadlineExceeded, match="broken"):
+        tries.failed(BROKEN)
+
+
+def test_answers_refill_the_budget() -> None:
+    budget = RetryBudget(RetryPolicy(budget=1.0, earned_by_answer=0.5))
+    assert [budget.spend(), budget.spend()] == [True, False]
+    budget.earn()
+    assert not budget.spend()
+    budget.earn()
+    assert budget.spend()
+
+
+def test_another_server_is_tried_without_waiting(clock: Clock) -> None:
+    tries = attempts(clock, RetryPolicy(max_attempts=9), servers=3)
+    asked = [tries.server]
+    waits = []
+    for _ in range(3):
+        waits.append(tries.failed(BROKEN))
+        asked.append(tries.server)
+    assert sorted(asked[:3]) == [0, 1, 2]
+    assert [wait_s > 0 for wait_s in waits] == [False, False, True]
+
+
+def test_a_server_that_is_down_is_left_out_until_a_probe_finds_it_well(clock: Clock) -> None:
+    servers = Servers(2, clock)
+    servers.down(0)
+    assert {servers.pick() for _ in range(4)} == {1}
+    clock.now = LONGEST_REST_S
+    assert {servers.pick() for _ in range(4)} == {1}
+    assert servers.due_for_probe() == [0]
+    servers.heard(0)
+    assert {servers.pick() for _ in range(4)} == {0, 1}
+
+
+def test_a_probe_is_given_to_one_caller_only(clock: Clock) -> None:
+    servers = Servers(2, clock)
+    servers.down(0)
+    assert servers.due_for_probe() == []
+    clock.now = LONGEST_REST_S
+    assert (servers.due_for_probe(), servers.due_for_probe()) == ([0], [])
+
+
+def test_rests_grow_while_a_server_stays_down(clock: Clock) -> None:
+    servers = Servers(2, clock)
+    rests = []
+    for _ in range(8):
+        servers.down(0)
+        began = clock.now
+        while not servers.due_for_probe():
+            clock.now += 0.25
+        rests.append(clock.now - began)
+    assert rests[0] == 0.5
+    assert rests == sorted(rests)
+    assert rests[-1] == LONGEST_REST_S
+
+
+def test_when_all_are_down_somebody_is_asked_all_the_same(clock: Clock) -> None:
+    servers = Servers(2, clock)
+    servers.down(0)
+    servers.down(1)
+    assert servers.pick() in (0, 1)
+
+
+def test_a_single_server_is_never_left_out(clock: Clock) -> None:
+    servers = Servers(1, clock)
+    servers.down(0)
+    assert servers.pick() == 0
+    assert servers.due_for_probe() == []
+
+
+def test_an_impossible_policy_is_refused() -> None:
+    with pytest.raises(UsageError):
+        RetryPolicy(max_attempts=0)
+
+
+@pytest.mark.parametrize("said", ["", "an error", "NOT_OURS: x", "invalid_request: x", "INTERNAL"])
+def test_a_message_without_a_code_of_ours_is_left_alone(said: str) -> None:
+    assert read_message(said) is None
+
+
+def test_a_draining_server_is_left_out() -> None:
+    failure = read_message("DRAINING: the server is shutting down")
+    assert failure is not None
+    assert (failure.retryable, failure.server_down) == (True, True)
