@@ -46,6 +46,17 @@ class EngineLimits:
         usual = self.max_rows * bucket(min(self.target_tokens_per_row, model.max_target_tokens))
         return max(usual, self.max_beam_size * bucket(model.max_target_tokens))
 
+    def session_cells(self, model: ModelFacts) -> tuple[int, int]:
+        """Token positions of the self- and cross-attention caches of all client-driven sessions together."""
+        target, source = (
+            bucket(min(usual, most))
+            for usual, most in (
+                (self.target_tokens_per_row, model.max_target_tokens),
+                (self.source_tokens_per_row, model.max_source_tokens),
+            )
+        )
+        return self.max_session_rows * target, self.max_session_rows * source
+
     def cross_cells(self, model: ModelFacts) -> int:
         """Token positions of the cross-attention cache."""
         usual = self.max_rows * bucket(min(self.source_tokens_per_row, model.max_source_tokens))
@@ -94,7 +105,7 @@ def memory_contract(
     rows = max(limits.max_rows, limits.max_session_rows)
     logits = 3 * rows * model.target_vocabulary * 4  # logits, log-probabilities and the sort of the best
     encoded = limits.encode_tokens_per_step * (4 * widest_layer * 4 + layout.cell_bytes)
-    sessions = limits.max_session_rows * (bucket(model.max_target_tokens) + bucket(model.max_source_tokens))
+    sessions = sum(limits.session_cells(model))
     return MemoryContract(
         weights_bytes=weights_bytes,
         self_cache_bytes=own,

@@ -27,8 +27,7 @@ class Sessions:
     def __init__(self, runtime: Runtime, model: ModelFacts, limits: EngineLimits, clock: Callable[[], float]) -> None:
         self._runtime, self._model, self._limits, self._clock = runtime, model, limits, clock
         self._open: dict[str, Session] = {}
-        self._cross_cells = limits.max_session_rows * bucket(model.max_source_tokens)
-        self._self_cells = limits.max_session_rows * bucket(model.max_target_tokens)
+        self._self_cells, self._cross_cells = limits.session_cells(model)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -46,7 +45,7 @@ class Sessions:
                 f"{len(sources)} sources in a session; this server takes 1 to {self._limits.max_session_rows}"
             )
         cells = len(sources) * bucket(longest) + sum(session.cross_cells for session in self._open.values())
-        if len(self._open) >= self._limits.max_sessions or (cells > self._cross_cells and self._open):
+        if len(self._open) >= self._limits.max_sessions or cells > self._cross_cells:
             raise Overloaded(f"{len(self._open)} client-driven sessions are open; no room for another", 1.0)
         name = secrets.token_urlsafe(24)
         self._open[name] = Session(self._runtime, model, sources)

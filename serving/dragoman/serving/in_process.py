@@ -1,0 +1,120 @@
+"""A bundle served within this process: engine, runtime and tokenizer, without Triton and without a network.
+
+The engine process is built on it; tests and benchmarks drive it directly.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dragoman.bundle.manifest import Manifest, read_manifest
+from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
+from dragoman.errors import Overloaded
+from dragoman.search import DecodingOptions, Hypothesis
+from dragoman.serving.engine import (
+    Engine,
+    EngineLimits,
+    Finished,
+    MemoryContract,
+    ModelFacts,
+    Request,
+    memory_contract,
+)
+from dragoman.serving.runtime.onnxruntime import OnnxRuntime
+from dragoman.serving.runtime.settings import RuntimeSettings
+
+__all__ = ["LoadedModel", "contract_of", "model_facts", "open_model"]
+
+_SAMPLE = "This is a sentence to warm up with, long enough to be worth it."
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A bundle ready to translate. One thread drives it."""
+
+    manifest: Manifest
+    tokenizer: Tokenizer
+    engine: Engine
+    contract: MemoryContract
+
+    def warm_up(self) -> None:
+        """A real translation of each kind that is asked for most: the first run of a shape is slow, and may fail."""
+        for beam_size in sorted({1, min(self.manifest.generation.beam_size, self.engine.limits.max_beam_size)}):
+            options = DecodingOptions(beam_size=beam_size, max_length=16)
+            self.decode([tuple(self.tokenizer.encode(_SAMPLE))] * 2, options)
+
+    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[str]:
+        """The best translation of each text."""
+        sources = [tuple(self.tokenizer.encode(text)) for text in texts]
+        return [self.tokenizer.decode(best[0].tokens) for best in self.decode(sources, options)]
+
+    def decode(
+        self, sources: Sequence[tuple[int, ...]], options: DecodingOptions | None = None
+    ) -> list[tuple[Hypothesis, ...]]:
+        """Hypotheses of each source, all decoded together, longest first so that similar ones run side by side.
+
+        The first error of a request is raised once all have ended.
+        """
+        finished = self.run([Request("", source, options or self.manifest.generation) for source in sources])
+        for answer in finished:
+            if answer.error is not None:
+                raise answer.error
+        return [answer.hypotheses for answer in finished]
+
+    def run(self, requests: Sequence[Request]) -> list[Finished]:
+        """The final answers of `requests` in their order; their ids are replaced, they only need to tell them apart."""
+        numbers = itertools.count()
+        longest_first = sorted(range(len(requests)), key=lambda index: -len(requests[index].source))
+        pending = [(f"in-process-{next(numbers)}", index) for index in reversed(longest_first)]
+        places: dict[str, int] = {}
+        answers: list[Finished | None] = [None] * len(requests)
+        while pending or self.engine.busy:
+            self._submit_some(pending, places, requests)
+            for event in self.engine.step():
+                if isinstance(event, Finished) and event.request.id in places:
+                    answers[places.pop(event.request.id)] = event
+        return [answer for answer in answers if answer is not None]
+
+    def _submit_some(self, pending: list[tuple[str, int]], places: dict[str, int], requests: Sequence[Request]) -> None:
+        while pending:
+            name, index = pending[-1]
+            one = requests[index]
+            try:
+                self.engine.submit(Request(name, one.source, one.options, one.priority, one.deadline_s, one.stream))
+            except Overloaded:
+                return
+            places[name] = index
+            pending.pop()
+
+
+def open_model(bundle: Path, settings: RuntimeSettings | None = None, limits: EngineLimits | None = None) -> LoadedModel:
+    """Open the bundle, check its files, start its engine; `warm_up` is the caller's to call."""
+    manifest = read_manifest(bundle)
+    limits = limits or EngineLimits()
+    runtime = OnnxRuntime(bundle, manifest, settings)
+    facts = model_facts(manifest)
+    tokenizer = open_tokenizer(bundle, manifest.tokenizer, manifest.tokens)
+    contract = contract_of(manifest, limits, runtime)
+    return LoadedModel(manifest, tokenizer, Engine(runtime, facts, limits), contract)
+
+
+def model_facts(manifest: Manifest) -> ModelFacts:
+    """What the engine must know of the bundle's model."""
+    sizes, tokens = manifest.dimensions, manifest.tokens
+    return ModelFacts(
+        eos=tokens.eos,
+        decoder_start=tokens.decoder_start,
+        source_vocabulary=sizes.source_vocabulary,
+        target_vocabulary=sizes.target_vocabulary,
+        max_source_tokens=sizes.max_source_tokens,
+        max_target_tokens=sizes.max_target_tokens,
+    )
+
+
+def contract_of(manifest: Manifest, limits: EngineLimits, runtime: OnnxRuntime) -> MemoryContract:
+    """The memory contract of an engine for this bundle."""
+    weights = sum(manifest.files[name].bytes for name in manifest.files if name.endswith((".bin", ".onnx")))
+    return memory_contract(limits, model_facts(manifest), runtime.layout, weights, 4 * manifest.dimensions.d_model)
