@@ -30,10 +30,10 @@ class ServerConfig:
     bundles: tuple[BundleSpec, ...]
     grpc: Address
     metrics: Address | None
+    admin_token: str
     http: Address | None = None
     tls: Tls | None = None
     tls_server_name: str = "localhost"
-    admin_token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     probe_id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     engine: EngineOptions = field(default_factory=EngineOptions)
     limits: Limits = field(default_factory=Limits)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, RequestError
+from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, RequestError, SessionLost
 from dragoman.wire import ErrorCode
 
-__all__ = ["Failure"]
+__all__ = ["Failure", "outcome_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +45,11 @@ _CODES = {
     InvalidRequest: ErrorCode.INVALID_REQUEST,
     DeadlineExceeded: ErrorCode.DEADLINE_EXCEEDED,
     Cancelled: ErrorCode.CANCELLED,
+    SessionLost: ErrorCode.SESSION_LOST,
 }
+
+
+def outcome_of(error: RequestError) -> str:
+    """How metrics and logs call the end of a request that failed."""
+    code = Failure.of(error).code
+    return {ErrorCode.INVALID_REQUEST: "invalid", ErrorCode.DEADLINE_EXCEEDED: "deadline"}.get(code, code.value.lower())

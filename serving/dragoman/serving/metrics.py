@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METRICS", "Change", "Metric", "Recorder", "Series"]
+__all__ = ["METRICS", "PUBLISHED_BY", "Change", "Metric", "Recorder", "Series"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -96,6 +96,9 @@ METRICS = (
     CACHE_BYTES,
     RESTARTS,
 )
+
+PUBLISHED_BY = b"encoder"
+"""The stub that puts everybody's numbers on Triton's endpoint: it has little else to do."""
 
 Change = tuple[str, str, float]
 """Series name, value of its label ("" without one), and what a counter grew by or a gauge is now."""

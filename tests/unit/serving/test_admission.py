@@ -89,7 +89,7 @@ class TestOptions:
             ({"beem_size": 4}, "unknown option 'beem_size'"),
             ({"max_length": 129}, r"more than the model can write \(128 tokens\)"),
             ({"length_penalty": math.inf}, "length_penalty=inf"),
-            ({"temperature": math.nan}, "above 0"),
+            ({"temperature": math.nan}, "temperature=nan"),
             ({"prefix": [50]}, "token 50 is not in the vocabulary of 50"),
             ({"bad_words": [[1, 99]]}, "token 99 is not in the vocabulary"),
             ({"forced_bos": 50}, "token 50"),
@@ -123,7 +123,7 @@ class TestOptions:
             (b"{", "not JSON"),
             (b"\xff", "not UTF-8"),
             (b"[" * 4000, "not JSON"),
-            (b'{"seed": ' + b"9" * 4000 + b"}", ""),
+            (b'{"seed": ' + b"9" * 4000 + b"}", "seed="),
             (b" " * 5000, "5000 bytes"),
         ],
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dragoman.serving.runtime.settings import Device
 from dragoman.wire import Limits
 
 __all__ = ["EngineOptions", "ProcessSettings"]
@@ -17,6 +18,7 @@ __all__ = ["EngineOptions", "ProcessSettings"]
 class EngineOptions:
     """What the operator chose for every engine; None leaves it to the engine."""
 
+    device: Device = "cpu"
     threads: int | None = None
     max_batch: int | None = None
     max_queue: int | None = None

@@ -24,9 +24,9 @@ _PING_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What a PONG says: how far the step loop has come and whether it has anything to do."""
+    """What a PONG says: how far the loop has come and whether it has anything to do."""
 
-    steps: int
+    progress: int
     open_requests: int
 
 
@@ -110,7 +110,7 @@ class EngineChild:
                 if frame.kind is Kind.PONG:
                     pulse = Pulse(**frame.json())
                     self._alive_at_s = time.monotonic()
-                    if pulse.open_requests == 0 or pulse.steps != self._pulse.steps:
+                    if pulse.open_requests == 0 or pulse.progress != self._pulse.progress:
                         self._moved_at_s = self._alive_at_s
                     self._pulse = pulse
 

@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 from collections import deque
 from pathlib import Path
 
 from dragoman.errors import ServeError
 from dragoman.serving.logs import event
 from dragoman.serving.supervisor.tether import tethered
-from dragoman.serving.triton.flags import Address, TritonFlags
+from dragoman.serving.triton.flags import TritonFlags
 from dragoman.serving.triton.installation import Installation
 from dragoman.serving.triton.probe import Probe
 from dragoman.serving.triton.stub_link import SUPERVISOR_VARIABLE
 
-__all__ = ["TritonChild", "free_port", "require_free"]
+__all__ = ["TritonChild"]
 
 _log = logging.getLogger(__name__)
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
@@ -86,38 +85,10 @@ class TritonChild:
                 event(_log, logging.WARNING, "triton", {"line": line})
 
     def _complaints(self) -> list[str]:
-        return [line for line in self._last_words if line.startswith("E") or "error" in line.lower()][-3:]
+        errors = [line for line in self._last_words if line.startswith("E") or "error" in line.lower()]
+        return [line.partition("\\n")[0][:300] for line in errors[-2:]]
 
 
 def _is_noise(line: str) -> bool:
     """What Triton says on every machine without a GPU, and of a signal that we sent."""
     return "pinned" in line or "CudaDriverHelper" in line or line.startswith("Signal (15)")
-
-
-def require_free(address: Address, option: str) -> None:
-    """ServeError when somebody listens at `address` already, or it isn't ours to listen at."""
-    try:
-        _bind(address).close()
-    except OSError as error:
-        if isinstance(error, socket.gaierror):
-            raise ServeError(f"{option} {address}: {address.host!r} is no address of this machine") from None
-        raise ServeError(f"can't listen at {address}: {error.strerror}; choose another address with {option}") from None
-
-
-def free_port(host: str) -> int:
-    """A port nobody listens on now."""
-    with _bind(Address(host, 0)) as bound:
-        port: int = bound.getsockname()[1]
-        return port
-
-
-def _bind(address: Address) -> socket.socket:
-    family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((address.host, address.port))
-    except OSError:
-        bound.close()
-        raise
-    return bound

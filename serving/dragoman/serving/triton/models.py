@@ -25,15 +25,15 @@ __all__ = ["DecoderModel", "EncoderModel", "TranslateModel", "TranslateStreamMod
 
 _START_TIMEOUT_S = 3600.0  # a large model may take its time; the supervisor gives up earlier and says why
 
-_STATUS = {
-    wire.ErrorCode.INVALID_REQUEST: pb.TritonError.INVALID_ARG,
-    wire.ErrorCode.OVERLOADED: pb.TritonError.UNAVAILABLE,
-    wire.ErrorCode.DRAINING: pb.TritonError.UNAVAILABLE,
-    wire.ErrorCode.RESTARTING: pb.TritonError.UNAVAILABLE,
-    wire.ErrorCode.DEADLINE_EXCEEDED: pb.TritonError.CANCELLED,
-    wire.ErrorCode.CANCELLED: pb.TritonError.CANCELLED,
-    wire.ErrorCode.SESSION_LOST: pb.TritonError.NOT_FOUND,
-    wire.ErrorCode.INTERNAL: pb.TritonError.INTERNAL,
+_STATUS = {  # names, for Triton's types are there only after this module was imported
+    wire.ErrorCode.INVALID_REQUEST: "INVALID_ARG",
+    wire.ErrorCode.OVERLOADED: "UNAVAILABLE",
+    wire.ErrorCode.DRAINING: "UNAVAILABLE",
+    wire.ErrorCode.RESTARTING: "UNAVAILABLE",
+    wire.ErrorCode.DEADLINE_EXCEEDED: "CANCELLED",
+    wire.ErrorCode.CANCELLED: "CANCELLED",
+    wire.ErrorCode.SESSION_LOST: "NOT_FOUND",
+    wire.ErrorCode.INTERNAL: "INTERNAL",
 }
 
 
@@ -47,7 +47,8 @@ class _Reply:
         self._send(pb.InferenceResponse(self._tensors(frame)), last=frame.kind is Kind.ANSWER)
 
     def fail(self, failure: Failure) -> None:
-        self._send(pb.InferenceResponse([], error=pb.TritonError(failure.text, _STATUS[failure.code])), last=True)
+        status = getattr(pb.TritonError, _STATUS[failure.code])
+        self._send(pb.InferenceResponse([], error=pb.TritonError(failure.text, status)), last=True)
 
     def is_cancelled(self) -> bool:
         return bool(self._sender.is_cancelled())

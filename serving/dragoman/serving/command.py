@@ -1,0 +1,213 @@
+"""`dragoman serve`: bundles behind the real Triton."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import secrets
+from pathlib import Path
+from typing import get_args
+
+from dragoman.bundle.manifest import read_manifest
+from dragoman.errors import ServeError, UsageError
+from dragoman.serving.config import BundleSpec, ServerConfig
+from dragoman.serving.console import Console
+from dragoman.serving.logs import configure_logging
+from dragoman.serving.process.settings import EngineOptions
+from dragoman.serving.runtime.settings import Device
+from dragoman.serving.supervisor.keeper import KeeperTimes
+from dragoman.serving.supervisor.ports import free_port, require_free
+from dragoman.serving.supervisor.supervisor import Supervisor
+from dragoman.serving.triton.flags import Address, Tls
+from dragoman.wire import Limits
+
+__all__ = ["HELP", "configure", "run"]
+
+HELP = """Serve exported bundles behind Triton, with continuous batching; Ctrl-C drains, SIGHUP reloads the bundles.
+
+    dragoman serve --bundle bundles/en-de
+    dragoman serve --bundle en-de=bundles/en-de --bundle de-en=bundles/de-en --grpc-address 0.0.0.0:8001
+"""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    limits, times = Limits(), KeeperTimes()
+    add = parser.add_argument
+    add("--bundle", action="append", metavar="[NAME=]PATH", help="a bundle to serve; may be given several times")
+    where = parser.add_argument_group("where it listens (loopback unless told otherwise; port 0 takes a free one)")
+    where.add_argument("--grpc-address", type=address, default=Address("127.0.0.1", 8001), metavar="HOST:PORT")
+    where.add_argument("--metrics-address", type=address_or_off, default=Address("127.0.0.1", 8002), metavar="HOST:PORT|off")
+    where.add_argument("--http-address", type=address_or_off, default=None, metavar="HOST:PORT|off", help="off unless given")
+    room = parser.add_argument_group("how much it takes")
+    room.add_argument("--device", choices=get_args(Device), default="cpu")
+    room.add_argument("--threads", type=count, metavar="N", help="threads that compute (default: found by the runtime)")
+    room.add_argument("--max-batch", type=count, metavar="ROWS", help="rows decoded together; a beam of 4 is four rows")
+    room.add_argument("--max-queue", type=count, metavar="N", help="sentences that may wait; more are refused at once")
+    room.add_argument("--max-sessions", type=count, metavar="N", help="client-driven decodings open at a time")
+    room.add_argument("--max-memory", type=size, metavar="SIZE", help="refuse to start a model that may need more, e.g. 2G")
+    room.add_argument("--max-beam-size", type=count, default=limits.max_beam_size, metavar="N")
+    room.add_argument("--max-texts", type=count, default=limits.max_texts, metavar="N", help="texts in one request")
+    room.add_argument("--max-text-bytes", type=size, default=limits.max_text_bytes, metavar="SIZE")
+    room.add_argument("--response-cache", type=size, default=32 << 20, metavar="SIZE", help="for repeated texts; 0 is off")
+    safety = parser.add_argument_group("who may ask")
+    safety.add_argument("--tls-certificate", type=Path, metavar="PEM")
+    safety.add_argument("--tls-key", type=Path, metavar="PEM")
+    safety.add_argument("--tls-client-roots", type=Path, metavar="PEM", help="callers must show a certificate by these")
+    safety.add_argument("--tls-server-name", default="localhost", help="a name in the certificate, for our own probe")
+    safety.add_argument(
+        "--admin-token-file", type=Path, metavar="FILE", help="opens Triton's admin endpoints to its holders"
+    )
+    life = parser.add_argument_group("how it lives")
+    life.add_argument("--start-timeout", type=seconds, default=times.start_s, metavar="S")
+    life.add_argument("--hang-timeout", type=seconds, default=times.hang_s, metavar="S", help="a silent engine is replaced")
+    life.add_argument("--drain-timeout", type=seconds, default=times.drain_s, metavar="S")
+    life.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
+    life.add_argument("--log-requests", action="store_true", help="log a line for each request (never its text)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    config = server_config(arguments)
+    configure_logging(config.log_level, "supervisor")
+    asyncio.run(Supervisor(config, Console(config)).run())
+    return 0
+
+
+def server_config(arguments: argparse.Namespace) -> ServerConfig:
+    """What the arguments ask for, checked as far as it can be before anything is started."""
+    addresses = {
+        "--grpc-address": _listenable("--grpc-address", arguments.grpc_address),
+        "--metrics-address": _listenable("--metrics-address", arguments.metrics_address),
+        "--http-address": _listenable("--http-address", arguments.http_address),
+    }
+    grpc = addresses["--grpc-address"]
+    if grpc is None:
+        raise UsageError("--grpc-address can't be off: it is how callers reach the server")
+    return ServerConfig(
+        bundles=_bundles(arguments.bundle or []),
+        grpc=grpc,
+        metrics=addresses["--metrics-address"],
+        http=addresses["--http-address"],
+        tls=_tls(arguments),
+        tls_server_name=arguments.tls_server_name,
+        admin_token=_token(arguments.admin_token_file),
+        engine=EngineOptions(
+            device=arguments.device,
+            threads=arguments.threads,
+            max_batch=arguments.max_batch,
+            max_queue=arguments.max_queue,
+            max_sessions=arguments.max_sessions,
+            max_memory_bytes=arguments.max_memory,
+            response_cache_bytes=arguments.response_cache,
+        ),
+        limits=Limits(
+            max_texts=arguments.max_texts,
+            max_text_bytes=arguments.max_text_bytes,
+            max_beam_size=arguments.max_beam_size,
+        ),
+        times=KeeperTimes(arguments.start_timeout, arguments.hang_timeout, arguments.drain_timeout),
+        log_level=arguments.log_level,
+        log_requests=arguments.log_requests,
+    )
+
+
+def _bundles(given: list[str]) -> tuple[BundleSpec, ...]:
+    if not given:
+        raise UsageError("nothing to serve: give --bundle PATH (make a bundle with `dragoman export`)")
+    bundles = []
+    for each in given:
+        name, named, path = each.partition("=")
+        where = Path(path if named else each).resolve()
+        manifest = read_manifest(where)
+        bundles.append(BundleSpec(_checked_name(name) if named else _own_name(manifest.model.name), where))
+    names = [bundle.name for bundle in bundles]
+    if len(set(names)) < len(names):
+        raise UsageError(f"two bundles have the same name ({', '.join(names)}); name them: --bundle NAME=PATH")
+    return tuple(bundles)
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} can't name a bundle; use up to 40 letters, digits, - and _")
+    return name
+
+
+def _own_name(model: str) -> str:
+    """The model's name without its owner, in letters that a name may have."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", model.rpartition("/")[2]).strip("-_")[:40] or "model"
+
+
+def _listenable(option: str, wanted: Address | None) -> Address | None:
+    if wanted is None:
+        return None
+    require_free(wanted, option)
+    return wanted if wanted.port else Address(wanted.host, free_port(wanted.host))
+
+
+def _tls(arguments: argparse.Namespace) -> Tls | None:
+    files = {name: getattr(arguments, name) for name in ("tls_certificate", "tls_key", "tls_client_roots")}
+    if not any(files.values()):
+        return None
+    if not (arguments.tls_certificate and arguments.tls_key):
+        raise UsageError("TLS needs both --tls-certificate and --tls-key")
+    for name, path in files.items():
+        if path is not None and not path.is_file():
+            raise ServeError(f"--{name.replace('_', '-')} {path}: there is no such file")
+    return Tls(arguments.tls_certificate.resolve(), arguments.tls_key.resolve(), arguments.tls_client_roots)
+
+
+def _token(path: Path | None) -> str:
+    """What opens the admin endpoints: a secret that nobody knows unless the operator chose one."""
+    if path is None:
+        return secrets.token_urlsafe(32)
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ServeError(f"--admin-token-file {path}: {error.strerror}") from error
+    if not re.fullmatch(r"[A-Za-z0-9_-]{16,}", token):
+        raise ServeError(f"--admin-token-file {path} must hold 16 or more letters, digits, - and _")
+    return token
+
+
+def address(text: str) -> Address:
+    """`HOST:PORT`, `[IPV6]:PORT`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8001")
+    return Address(host.strip("[]"), int(port))
+
+
+def address_or_off(text: str) -> Address | None:
+    """An address, or `off`."""
+    return None if text == "off" else address(text)
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
+    return value
+
+
+def size(text: str) -> int:
+    """Bytes, with K, M or G for powers of 1024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
+    return int(float(match[1]) * _UNITS[match[2].upper()])

@@ -1,0 +1,103 @@
+"""The engine process's sockets: its supervisor, its listening socket and the stubs that came in through it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+from pathlib import Path
+
+from dragoman.errors import ServeError
+from dragoman.serving.link.channel import Channel, ChannelClosed
+from dragoman.serving.link.frames import Frame
+
+__all__ = ["Connections"]
+
+
+class Connections:
+    """Everything that can be read or written, without ever waiting for one of them in particular."""
+
+    def __init__(self, supervisor: Channel, listens_at: Path) -> None:
+        self.supervisor = supervisor
+        self._listens_at = listens_at
+        self._listening = _listen(listens_at)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(supervisor, selectors.EVENT_READ, supervisor)
+        self._selector.register(self._listening, selectors.EVENT_READ, None)
+        self._writing: set[Channel] = set()
+        self._lost: list[Channel] = []
+
+    def receive(self, patience_s: float) -> list[tuple[Channel, Frame]]:
+        """What has arrived; waits for it no longer than `patience_s`."""
+        arrived: list[tuple[Channel, Frame]] = []
+        for key, events in self._selector.select(patience_s):
+            if key.data is None:
+                self._accept()
+                continue
+            try:
+                if events & selectors.EVENT_WRITE:
+                    self._flush(key.data)
+                if events & selectors.EVENT_READ:
+                    arrived += [(key.data, frame) for frame in key.data.receive()]
+            except ServeError:
+                self._lose(key.data)
+        return arrived
+
+    def send(self, channel: Channel, frame: Frame) -> None:
+        """Send to someone who may be gone; `take_lost` says if so."""
+        try:
+            channel.send(frame)
+        except ChannelClosed:
+            self._lose(channel)
+            return
+        if channel.has_backlog and channel not in self._writing:
+            self._writing.add(channel)
+            self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, channel)
+
+    def take_lost(self) -> list[Channel]:
+        """Those who have gone since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    @property
+    def has_backlog(self) -> bool:
+        """Does somebody still have to read what we sent?"""
+        return bool(self._writing)
+
+    def close(self) -> None:
+        self._listening.close()
+        self._listens_at.unlink(missing_ok=True)
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, Channel):
+                key.data.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        connected, _ = self._listening.accept()
+        channel = Channel(connected)
+        self._selector.register(channel, selectors.EVENT_READ, channel)
+
+    def _flush(self, channel: Channel) -> None:
+        channel.flush()
+        if not channel.has_backlog:
+            self._writing.discard(channel)
+            self._selector.modify(channel, selectors.EVENT_READ, channel)
+
+    def _lose(self, channel: Channel) -> None:
+        if channel in self._lost:
+            return
+        self._lost.append(channel)
+        self._writing.discard(channel)
+        self._selector.unregister(channel)
+        channel.close()
+
+
+def _listen(path: Path) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)  # the socket is its owner's alone from its first moment
+    try:
+        listening.bind(str(path))
+    finally:
+        os.umask(mask)
+    listening.listen()
+    return listening

@@ -1,0 +1,254 @@
+"""Requests for translations: taken in, handed to the engine, put together, answered."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+
+from dragoman.errors import Cancelled, InvalidRequest, RequestError
+from dragoman.serving import metrics
+from dragoman.serving.engine import Engine, Event, Finished, Progress, Request, Started
+from dragoman.serving.failures import Failure, outcome_of
+from dragoman.serving.link.channel import Channel
+from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.logs import event as log_event
+from dragoman.serving.process.admission import read_texts
+from dragoman.serving.process.answers import Effort, TextAnswer, details, translation_parts
+from dragoman.serving.process.jobs import Job, Stream, TextWork
+from dragoman.serving.process.opening import OpenBundle
+from dragoman.serving.process.response_cache import ResponseCache
+from dragoman.wire import ErrorCode
+
+__all__ = ["TranslationDesk"]
+
+_log = logging.getLogger(__name__)
+Send = Callable[[Channel, Frame], None]
+
+
+class TranslationDesk:
+    """Every request that comes in gets exactly one last answer."""
+
+    def __init__(self, bundle: OpenBundle, recorder: metrics.Recorder, send: Send) -> None:
+        self._bundle, self._recorder, self._send = bundle, recorder, send
+        self._engine: Engine = bundle.engine
+        self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
+        self._jobs: dict[tuple[Channel, int], Job] = {}
+        self._intake: deque[Job] = deque()
+        self._parts: dict[str, tuple[Job, TextWork, int]] = {}
+        self._ids = itertools.count()
+        self._started: dict[Channel, list[int]] = {}
+        self.texts_taken = 0
+
+    @property
+    def open_jobs(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def has_intake(self) -> bool:
+        return bool(self._intake)
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._cache.used_bytes
+
+    # What stubs ask.
+
+    def take(self, channel: Channel, frame: Frame) -> None:
+        """A TRANSLATE or STREAM frame: check what can be checked at once and put it in line."""
+        (arrived_s,) = struct.unpack("<d", frame.parts[0])
+        try:
+            terms = self._bundle.admission.read_options(frame.parts[1])
+            texts = read_texts(frame.parts[2:], self._bundle.settings.limits)
+            if frame.kind is Kind.STREAM and len(texts) != 1:
+                raise InvalidRequest(f"a stream translates one text, not {len(texts)}; send one stream for each")
+        except RequestError as error:
+            self._refuse(channel, frame.request, error)
+            return
+        job = Job(channel, frame.request, terms, [TextWork(text) for text in texts], arrived_s)
+        job.wants_stream = frame.kind is Kind.STREAM
+        self._jobs[channel, frame.request] = job
+        self._intake.append(job)
+
+    def cancel(self, channel: Channel, number: int) -> None:
+        """The caller has gone away; the engine drops its work at the next step."""
+        if job := self._jobs.get((channel, number)):
+            self._fail(job, Cancelled("the caller went away"))
+
+    def forget(self, channel: Channel) -> None:
+        """A stub has gone, and all its callers with it."""
+        for job in [job for job in self._jobs.values() if job.origin is channel]:
+            self._abandon(job)
+            self._count(job, "cancelled")
+        self._started.pop(channel, None)
+
+    # What the loop does between steps.
+
+    def take_in(self, budget_s: float) -> None:
+        """Tokenise and submit those in line, for about `budget_s`: a book must not hold up the sentence beside it."""
+        until_s = time.monotonic() + budget_s
+        while self._intake and time.monotonic() < until_s:
+            job = self._intake.popleft()
+            if job.ended:
+                continue
+            try:
+                self._submit_next_text(job)
+            except RequestError as error:
+                self._fail(job, error)
+                continue
+            if job.taken_in < len(job.works):
+                self._intake.append(job)  # behind the others: every request gets its turn
+            elif job.is_complete:
+                self._answer(job)
+
+    def handle(self, happened: Event) -> None:
+        """What the engine says of one part of a text."""
+        if happened.request.id not in self._parts:
+            return  # its request has ended already
+        job, work, part = self._parts[happened.request.id]
+        if isinstance(happened, Started):
+            self._tell_started(job)
+        elif isinstance(happened, Progress):
+            self._grow(job, job.stream.decided(part, happened.tokens) if job.stream else "")
+        elif happened.error is not None:
+            self._fail(job, happened.error)
+        else:
+            self._take_result(job, work, part, happened)
+
+    def send_started(self) -> None:
+        """Tell the stubs whose requests are in the running batch now."""
+        for channel, numbers in self._started.items():
+            self._send(channel, Frame(Kind.STARTED, 0, (struct.pack(f"<{len(numbers)}Q", *numbers),)))
+        self._started.clear()
+
+    # How a job goes on.
+
+    def _submit_next_text(self, job: Job) -> None:
+        work = job.works[job.taken_in]
+        job.taken_in += 1
+        self.texts_taken += 1
+        if (known := self._known(job, work)) is not None:
+            now_s = time.monotonic() - job.arrived_s
+            work.answer, work.effort = known, Effort(now_s, now_s, now_s, 0, cached=True)
+            return
+        work.document = self._bundle.plan(work.text, job.terms)
+        work.results = [None] * len(work.document.parts)
+        work.submitted_s = time.monotonic()
+        if job.wants_stream:
+            job.stream = Stream(work.document, self._bundle.tokenizer.decode)
+        for part, text in enumerate(work.document.parts):
+            request = Request(
+                id=str(next(self._ids)),
+                source=tuple(self._bundle.tokenizer.encode(text)),
+                options=self._bundle.options_for(job.terms, is_first=part == 0),
+                priority=job.terms.priority,
+                deadline_s=job.deadline_s,
+                stream=job.wants_stream,
+            )
+            self._engine.submit(request)
+            job.open_ids.add(request.id)
+            self._parts[request.id] = (job, work, part)
+
+    def _known(self, job: Job, work: TextWork) -> TextAnswer | None:
+        if not (self._cache.enabled and job.terms.cache):
+            return None
+        known = self._cache.get(_key(job, work))
+        self._recorder.count(metrics.CACHE_MISSES if known is None else metrics.CACHE_HITS)
+        return known
+
+    def _take_result(self, job: Job, work: TextWork, part: int, result: Finished) -> None:
+        del self._parts[result.request.id]
+        job.open_ids.discard(result.request.id)
+        work.results[part] = result
+        self._observe(job, result)
+        if job.stream is not None:
+            self._grow(job, job.stream.finished(part, result.hypotheses[0].tokens))
+        if not work.all_parts_are_back:
+            return
+        work.finish(self._bundle.tokenizer.decode, job.arrived_s)
+        if work.answer is not None and self._cache.enabled and job.terms.cache:
+            self._cache.put(_key(job, work), work.answer, work.answer.size_bytes + 2 * len(work.text))
+        if job.is_complete:
+            self._answer(job)
+
+    def _tell_started(self, job: Job) -> None:
+        if not job.said_started:
+            job.said_started = True
+            self._started.setdefault(job.origin, []).append(job.number)
+
+    def _grow(self, job: Job, chunk: str) -> None:
+        if chunk:
+            self._send(job.origin, Frame(Kind.CHUNK, job.number, (chunk.encode(), b"{}")))
+
+    # How a job ends.
+
+    def _answer(self, job: Job) -> None:
+        done = [(work.answer, work.effort) for work in job.works if work.answer and work.effort]
+        told = details(self._bundle.settings.name, self._bundle.version, job.terms.request_id, done)
+        if job.wants_stream:
+            # What was streamed is complete, unless nothing was because the answer was known already.
+            rest = done[0][0].hypotheses[0].text if job.stream is None else ""
+            parts: tuple[bytes, ...] = (rest.encode(), told)
+        else:
+            parts = translation_parts([answer for answer, _ in done], told)
+        self._abandon(job)
+        self._send(job.origin, Frame(Kind.ANSWER, job.number, parts))
+        self._count(job, "ok")
+
+    def _fail(self, job: Job, error: RequestError) -> None:
+        failure = Failure.of(error)
+        self._abandon(job)
+        self._send(job.origin, Frame(Kind.ERROR, job.number, (failure.code.value.encode(), failure.text.encode())))
+        self._count(job, outcome_of(error))
+        if failure.code is ErrorCode.INTERNAL:
+            log_event(_log, logging.ERROR, "request failed", {"request_id": job.terms.request_id, "reason": str(error)})
+
+    def _refuse(self, channel: Channel, number: int, error: RequestError) -> None:
+        """A request that never became a job."""
+        failure = Failure.of(error)
+        self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))
+        self._recorder.count(metrics.REQUESTS, label=outcome_of(error))
+
+    def _abandon(self, job: Job) -> None:
+        """Nothing of the job is left here or, after the next step, in the engine."""
+        job.ended = True
+        self._jobs.pop((job.origin, job.number), None)
+        for request_id in job.open_ids:
+            del self._parts[request_id]
+            self._engine.cancel(request_id)
+        job.open_ids.clear()
+
+    def _observe(self, job: Job, result: Finished) -> None:
+        if self._is_probe(job):
+            return
+        timings, tokens = result.timings, len(result.hypotheses[0].tokens)
+        self._recorder.observe(metrics.QUEUE_SECONDS, timings.queue_s)
+        if timings.first_token_s is not None:
+            self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, timings.first_token_s)
+            if tokens > 1:
+                self._recorder.observe(metrics.TOKEN_SECONDS, (timings.total_s - timings.first_token_s) / (tokens - 1))
+
+    def _count(self, job: Job, outcome: str) -> None:
+        if self._is_probe(job):
+            return
+        total_s = time.monotonic() - job.arrived_s
+        self._recorder.count(metrics.REQUESTS, label=outcome)
+        self._recorder.observe(metrics.REQUEST_SECONDS, total_s)
+        if outcome == "ok":
+            self._recorder.count(metrics.TEXTS, len(job.works))
+        if outcome == "overloaded":
+            self._recorder.count(metrics.REFUSALS)
+        if self._bundle.settings.log_requests:
+            fields = {"request_id": job.terms.request_id, "outcome": outcome, "texts": len(job.works)}
+            log_event(_log, logging.INFO, "request", {**fields, "total_ms": round(total_s * 1000, 2)})
+
+    def _is_probe(self, job: Job) -> bool:
+        return job.terms.request_id == self._bundle.settings.probe_id
+
+
+def _key(job: Job, work: TextWork) -> tuple[object, ...]:
+    """Everything that changes the answer; the bundle is the same for as long as this process lives."""
+    return work.text, job.terms.decoding, job.terms.prefix_text, job.terms.long_input

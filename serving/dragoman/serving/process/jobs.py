@@ -1,0 +1,136 @@
+"""A request on its way through the engine process: its texts, their parts, and what has come back of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dragoman.search import Hypothesis
+from dragoman.serving.engine import Finished
+from dragoman.serving.link.channel import Channel
+from dragoman.serving.process.admission import Terms
+from dragoman.serving.process.answers import Effort, Said, TextAnswer
+from dragoman.serving.process.plan import Document
+
+__all__ = ["Job", "Stream", "TextWork"]
+
+Decode = Callable[[Sequence[int]], str]
+
+
+@dataclass(eq=False, slots=True)
+class TextWork:
+    """One text: the document it was split into, and the engine's answer to each part."""
+
+    text: str
+    document: Document | None = None
+    results: list[Finished | None] = field(default_factory=list)
+    submitted_s: float = 0.0
+    answer: TextAnswer | None = None
+    effort: Effort | None = None
+
+    @property
+    def all_parts_are_back(self) -> bool:
+        return bool(self.results) and all(self.results)
+
+    def finish(self, decode: Decode, arrived_s: float) -> None:
+        """Join the parts, which are all back."""
+        done = [result for result in self.results if result is not None]
+        self.answer = _joined(self.document, done, decode)
+        before_s = self.submitted_s - arrived_s
+        self.effort = Effort(
+            queue_s=before_s + min(each.timings.queue_s for each in done),
+            first_token_s=before_s + min(each.timings.first_token_s or each.timings.total_s for each in done),
+            total_s=before_s + max(each.timings.total_s for each in done),
+            steps=sum(each.timings.steps for each in done),
+        )
+
+
+def _joined(document: Document | None, done: Sequence[Finished], decode: Decode) -> TextAnswer:
+    width = max(len(each.hypotheses) for each in done)
+    # (width, parts): hypothesis n of the text is made of hypothesis n of each part, or of its last one
+    columns = [[each.hypotheses[min(n, len(each.hypotheses) - 1)] for each in done] for n in range(width)]
+    return TextAnswer(
+        hypotheses=tuple(_said(document, column, decode) for column in columns),
+        source_tokens=sum(len(each.request.source) for each in done),
+        parts=len(done),
+        finish="length" if any(hypothesis.finish == "length" for hypothesis in columns[0]) else "eos",
+    )
+
+
+def _said(document: Document | None, column: Sequence[Hypothesis], decode: Decode) -> Said:
+    texts = [decode(hypothesis.tokens) for hypothesis in column]
+    tokens = sum(len(hypothesis.tokens) for hypothesis in column)
+    # A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1.
+    score = column[0].score if len(column) == 1 else sum(one.score * len(one.tokens) for one in column) / max(tokens, 1)
+    return Said(document.join(texts) if document else texts[0], score, tokens)
+
+
+class Stream:
+    """Turns decided tokens of a document's parts into chunks of text, in the document's order.
+
+    A chunk is what the text has grown by. Parts decode at the same time, so what a later one has decided waits until the
+    earlier ones are done.
+    """
+
+    def __init__(self, document: Document, decode: Decode) -> None:
+        self._document, self._decode = document, decode
+        self._tokens: list[list[int]] = [[] for _ in document.parts]
+        self._done = [False] * len(document.parts)
+        self._at = 0
+        self._sent_of_part = ""
+        self._opening = document.lead
+
+    def decided(self, part: int, tokens: Sequence[int]) -> str:
+        """The text that `tokens` of `part` add now."""
+        self._tokens[part] += tokens
+        return self._grown()
+
+    def finished(self, part: int, tokens: Sequence[int]) -> str:
+        """The text that follows because `part` is done and says `tokens`."""
+        self._tokens[part] = list(tokens)
+        self._done[part] = True
+        return self._grown()
+
+    def _grown(self) -> str:
+        chunk = ""
+        while self._at < len(self._tokens):
+            text = self._decode(self._tokens[self._at])
+            if not self._done[self._at]:
+                # The end of an unfinished text may still change: half a character, or a word that goes on.
+                text = text.rstrip("\ufffd")
+                if not text.startswith(self._sent_of_part):
+                    return chunk
+            chunk += text[len(self._sent_of_part) :]
+            self._sent_of_part = text
+            if not self._done[self._at]:
+                break
+            chunk += self._document.gap_after(self._at)
+            self._at, self._sent_of_part = self._at + 1, ""
+        if chunk and self._opening:
+            chunk, self._opening = self._opening + chunk, ""
+        return chunk
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One request of a stub, and everything that belongs to it."""
+
+    origin: Channel
+    number: int
+    terms: Terms
+    works: list[TextWork]
+    arrived_s: float
+    stream: Stream | None = None
+    wants_stream: bool = False
+    taken_in: int = 0  # texts that the engine has
+    open_ids: set[str] = field(default_factory=set)
+    said_started: bool = False
+    ended: bool = False
+
+    @property
+    def deadline_s(self) -> float | None:
+        return None if self.terms.timeout_s is None else self.arrived_s + self.terms.timeout_s
+
+    @property
+    def is_complete(self) -> bool:
+        return all(work.answer is not None for work in self.works)

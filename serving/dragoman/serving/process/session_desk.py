@@ -1,0 +1,135 @@
+"""Client-driven decoding as the wire has it: open a session, step it, turn its tokens into text, close it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dragoman.errors import InvalidRequest, RequestError
+from dragoman.serving.failures import Failure
+from dragoman.serving.link.channel import Channel
+from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.logs import event as log_event
+from dragoman.serving.process.admission import read_texts
+from dragoman.serving.process.opening import OpenBundle
+from dragoman.wire import ErrorCode
+
+__all__ = ["SessionDesk"]
+
+_log = logging.getLogger(__name__)
+_EXPIRE_EVERY_S = 1.0
+_NOTHING = (struct.pack("<II", 0, 0), b"", b"", b"")
+
+
+class SessionDesk:
+    """Answers ENCODE and DECODE at once: a session's step does not wait for the batch.
+
+    A session's name on the wire starts with this process's `key`, by which stubs find the way back to it.
+    """
+
+    def __init__(self, bundle: OpenBundle, key: str, send: Callable[[Channel, Frame], None]) -> None:
+        self._bundle, self._prefix, self._send = bundle, f"{key}.", send
+        self._sessions = bundle.engine.sessions
+        self._expire_at_s = 0.0
+
+    @property
+    def open_sessions(self) -> int:
+        return len(self._sessions)
+
+    def open(self, channel: Channel, frame: Frame) -> None:
+        """ENCODE: [arrival, options, text, …]."""
+        self._answer(channel, frame, self._opened)
+
+    def decode(self, channel: Channel, frame: Frame) -> None:
+        """DECODE: [arrival, session, command, step]."""
+        self._answer(channel, frame, self._decoded)
+
+    def expire(self) -> None:
+        """Forget idle sessions, now and then."""
+        now_s = time.monotonic()
+        if now_s >= self._expire_at_s:
+            self._expire_at_s = now_s + _EXPIRE_EVERY_S
+            self._sessions.expire(now_s)
+
+    def _answer(self, channel: Channel, frame: Frame, work: Callable[[Frame], tuple[bytes, ...]]) -> None:
+        try:
+            answer = Frame(Kind.ANSWER, frame.request, work(frame))
+        except RequestError as error:
+            failure = Failure.of(error)
+            if failure.code is ErrorCode.INTERNAL:
+                log_event(_log, logging.ERROR, "session failed", {"reason": str(error)})
+            answer = Frame(Kind.ERROR, frame.request, (failure.code.value.encode(), failure.text.encode()))
+        self._send(channel, answer)
+
+    def _opened(self, frame: Frame) -> tuple[bytes, ...]:
+        bundle = self._bundle
+        terms = bundle.admission.read_options(frame.parts[1])
+        texts = read_texts(frame.parts[2:], bundle.settings.limits)
+        sources = [bundle.tokenizer.encode(text) for text in texts]
+        prefix = bundle.options_for(terms, is_first=True).prefix
+        session = self._sessions.open(sources)
+        manifest = bundle.manifest
+        info = {
+            "model": bundle.settings.name,
+            "tokens": dataclasses.asdict(manifest.tokens),
+            "generation": dataclasses.asdict(manifest.generation),
+            "source_tokens": [len(source) for source in sources],
+            "prefix": [list(prefix) for _ in sources],
+            "target_vocabulary": manifest.dimensions.target_vocabulary,
+            "max_target_tokens": manifest.dimensions.max_target_tokens,
+            "idle_timeout_s": bundle.engine.limits.session_idle_timeout_s,
+        }
+        return (self._prefix + session).encode(), json.dumps(info).encode()
+
+    def _decoded(self, frame: Frame) -> tuple[bytes, ...]:
+        session = frame.parts[1].decode(errors="replace").removeprefix(self._prefix)
+        command = _command(frame.parts[2])
+        match command.get("do"):
+            case "step":
+                return self._stepped(session, frame.parts[3], command.get("candidates"))
+            case "text":
+                return (*_NOTHING, *self._texts(command.get("tokens")))
+            case "close":
+                self._sessions.close(session)
+                return _NOTHING
+            case other:
+                raise InvalidRequest(f"COMMAND does {str(other)[:40]!r}; it must do one of step, text, close")
+
+    def _stepped(self, session: str, raw: bytes, candidates: object) -> tuple[bytes, ...]:
+        if not isinstance(candidates, int) or isinstance(candidates, bool):
+            raise InvalidRequest('a step must say how many candidates it wants: {"do": "step", "candidates": 4}')
+        if not raw or len(raw) % 12:
+            raise InvalidRequest(f"STEP has {len(raw)} bytes; it must hold int32 triples (source, parent, token)")
+        best = self._sessions.step(session, np.frombuffer(raw, "<i4").reshape(-1, 3), candidates)
+        return (
+            struct.pack("<II", *best.tokens.shape),  # (rows, candidates)
+            best.tokens.astype("<i4").tobytes(),
+            best.log_probs.astype("<f4", copy=False).tobytes(),
+            best.logits.astype("<f4", copy=False).tobytes(),
+        )
+
+    def _texts(self, tokens: object) -> tuple[bytes, ...]:
+        if not isinstance(tokens, list) or not all(isinstance(each, list) and all(map(_is_id, each)) for each in tokens):
+            raise InvalidRequest('a text command must hold lists of token ids: {"do": "text", "tokens": [[3, 4], [5]]}')
+        return tuple(self._bundle.tokenizer.decode(each).encode() for each in tokens)
+
+
+def _command(raw: bytes) -> dict[str, Any]:
+    try:
+        command = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("COMMAND is not JSON") from None
+    if not isinstance(command, dict):
+        raise InvalidRequest("COMMAND must be a JSON object")
+    return command
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

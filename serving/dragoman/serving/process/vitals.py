@@ -1,0 +1,55 @@
+"""The engine's own counters, turned into metrics once a second."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+from dragoman.serving import metrics
+from dragoman.serving.engine import Counters, Engine
+
+__all__ = ["Vitals"]
+
+_EVERY_S = 1.0
+
+
+class Vitals:
+    """Compares the engine's counters with what they were the last time."""
+
+    def __init__(self, engine: Engine, recorder: metrics.Recorder) -> None:
+        self._engine, self._recorder = engine, recorder
+        self._before = Counters()
+        self._due_s = 0.0
+
+    def due_changes(self, cache_bytes: int) -> list[metrics.Change]:
+        """What changed, when it is time to say so; nothing otherwise."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return []
+        self._due_s = now_s + _EVERY_S
+        self._count()
+        self._gauge(cache_bytes)
+        return self._recorder.take_changes()
+
+    def _count(self) -> None:
+        before, now, count = self._before, self._engine.counters, self._recorder.count
+        count(metrics.SOURCE_TOKENS, now.encoded_tokens - before.encoded_tokens)
+        padded = now.encoded_cells - before.encoded_cells
+        count(metrics.PADDING_TOKENS, padded - (now.encoded_tokens - before.encoded_tokens))
+        count(metrics.TARGET_TOKENS, now.target_tokens - before.target_tokens)
+        count(metrics.STEPS, now.lane_steps - before.lane_steps)
+        count(metrics.STEP_ROWS, now.decoded_rows - before.decoded_rows)
+        count(metrics.STEP_SECONDS, now.step_s - before.step_s)
+        self._before = copy.copy(now)
+
+    def _gauge(self, cache_bytes: int) -> None:
+        gauges, put = self._engine.gauges(), self._recorder.set
+        put(metrics.RUNNING, gauges.running_requests)
+        put(metrics.QUEUED, gauges.queued_requests)
+        put(metrics.OCCUPANCY, gauges.running_rows / gauges.max_rows)
+        put(
+            metrics.CACHE_USED,
+            max(gauges.self_cells / gauges.self_cells_limit, gauges.cross_cells / gauges.cross_cells_limit),
+        )
+        put(metrics.SESSIONS, gauges.sessions)
+        put(metrics.CACHE_BYTES, cache_bytes)
