@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ class Probe:
     holds: bool
     why_not: str = ""
     client_limited: bool = False
+    p50_s: float = math.nan
+    p99_s: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,9 @@ class Capacity:
 
     @property
     def client_limited(self) -> bool:
-        """The search ended because the client, not the server, could not do more: the capacity is at least this."""
-        return self.probes[-1].client_limited
+        """Where the objectives broke first, the client was at its own limit: the server may hold more than `rate`."""
+        broke = [probe for probe in self.probes if not probe.holds]
+        return bool(broke) and min(broke, key=lambda probe: probe.rate).client_limited
 
 
 def find_capacity(probe: Callable[[float], Probe], first_rate: float) -> Capacity:
@@ -51,8 +55,6 @@ def find_capacity(probe: Callable[[float], Probe], first_rate: float) -> Capacit
     holds, breaks, rate = 0.0, float("inf"), first_rate
     while len(probes) < _MOST_PROBES:
         probes.append(tried := probe(rate))
-        if tried.client_limited:
-            break  # a higher rate would only measure the client
         if tried.holds:
             holds = rate
         else:

@@ -14,7 +14,7 @@ from dragoman.loadtest.bootstrap import PERCENTS, Draws, draw
 from dragoman.loadtest.figures import Figures
 from dragoman.loadtest.result import RunResult
 
-__all__ = ["Difference", "compare"]
+__all__ = ["Difference", "compare", "unlike"]
 
 _DRAWS = 4000
 _CONFIDENCE = 0.95
@@ -53,7 +53,7 @@ class Difference:
 
 
 def compare(before: RunResult, after: RunResult, seed: int = 0) -> list[Difference]:
-    """Rate, latencies and errors of two runs; BLEU without an interval when both have it."""
+    """Rate, latencies and errors of two runs; BLEU when both have it."""
     for name, result in (("first", before), ("second", after)):
         if not result.tally.latency.count:
             raise UsageError(f"the {name} run answered nothing; there is nothing to compare")
@@ -73,6 +73,18 @@ def compare(before: RunResult, after: RunResult, seed: int = 0) -> list[Differen
         _absolute("errors", (old.error_share, new.error_share), [d.error_share for d in draws]),
     ]
     return [*found, *_bleu(before, after)]
+
+
+def unlike(before: RunResult, after: RunResult) -> list[str]:
+    """What was not the same in the two runs, so that the server is not blamed for it."""
+    pairs = {
+        "load": (before.info.load, after.info.load),
+        "workload": (before.info.workload, after.info.workload),
+        "model": (before.info.model, after.info.model),
+        "beam": (before.info.beam_size, after.info.beam_size),
+        "streaming": (before.info.stream, after.info.stream),
+    }
+    return [f"{name}: {old} and {new}" for name, (old, new) in pairs.items() if old != new]
 
 
 def _percentile(old: Figures, new: Figures, draws: tuple[Draws, Draws], column: int) -> Difference:
@@ -105,7 +117,10 @@ def _interval(changes: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _bleu(before: RunResult, after: RunResult) -> list[Difference]:
-    old, new = before.quality.bleu, after.quality.bleu
-    if old is None or new is None:
+    """Exact when both runs have answered the same number of sentences: answers do not vary by chance."""
+    old, new = before.quality, after.quality
+    if old.bleu is None or new.bleu is None:
         return []
-    return [Difference("BLEU", "number", False, old, new, new / old - 1 if old else math.nan, math.nan, math.nan)]
+    change = new.bleu / old.bleu - 1 if old.bleu else math.nan
+    bound = change if (old.items, old.signature) == (new.items, new.signature) else math.nan
+    return [Difference("BLEU", "number", False, old.bleu, new.bleu, change, bound, bound)]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import signal
+import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 
@@ -39,9 +42,10 @@ class Fleet:
 
     def __enter__(self) -> Fleet:
         try:
-            for process, theirs in self._processes:
-                process.start()
-                theirs.close()  # or the parent would never see the end of it
+            with _deaf_to_ctrl_c():
+                for process, theirs in self._processes:
+                    process.start()
+                    theirs.close()  # or the parent would never see the end of it
             for connection in self._connections:
                 self._expect_ready(connection)
         except BaseException:
@@ -99,6 +103,19 @@ class Fleet:
                 process.kill()
                 process.join()
             process.close()
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Children inherit that Ctrl-C is ignored: it is the parent's, also while they are still importing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _receive(connection: Connection) -> object:

@@ -7,7 +7,7 @@ cut in 1024 parts. Buckets are sparse, so that a slice of one second costs what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 __all__ = ["Histogram", "bucket_of", "value_of"]
@@ -83,6 +83,11 @@ class Histogram:
             value_s = min(max(value_of(buckets[at]) * 1e-6, self.min_s), self.max_s)
             found.append(self.max_s if rank == self.count else value_s)
         return found
+
+    def values_s(self) -> Iterator[tuple[float, int]]:
+        """(value, how many) of every bucket in use, ascending."""
+        for bucket in sorted(self.counts):
+            yield min(max(value_of(bucket) * 1e-6, self.min_s), self.max_s), self.counts[bucket]
 
     def to_json(self) -> dict[str, object]:
         return {

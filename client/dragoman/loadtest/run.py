@@ -48,9 +48,11 @@ def run(
 ) -> RunResult:
     """Put the planned load on the server and say what came of it. Ctrl-C ends it early, with a result."""
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    scraper = Scraper(metrics_url) if metrics_url else None
     with contextlib.ExitStack() as stack:
         fleet = stack.enter_context(Fleet(plan, open_sender))
-        scraper = stack.enter_context(Scraper(metrics_url)) if metrics_url else None
+        if scraper is not None:
+            stack.enter_context(scraper)
         interrupted = stack.enter_context(_interrupts())
         measure_at = fleet.start() + plan.warm_up_s
         gathered = _Gathered(plan)

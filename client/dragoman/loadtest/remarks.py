@@ -1,0 +1,33 @@
+"""What a reader of a run's figures must know before believing them."""
+
+from __future__ import annotations
+
+from dragoman.loadtest.result import RunResult
+
+__all__ = ["remarks_on"]
+
+_UNMET_SHARE = 0.95
+
+
+def remarks_on(result: RunResult) -> list[str]:
+    """Sentences, the gravest first; none is the best report."""
+    remarks = [f"The client was the limit, not the server: {limit}." for limit in result.client.limits]
+    remarks += [f"Caution: {caution}." for caution in result.client.cautions]
+    if result.info.interrupted:
+        remarks.append(f"The run was interrupted after {result.tally.duration_s:.1f} s; the figures are of that time.")
+    figures = result.figures
+    failed = figures.offered_rate * figures.error_share
+    if figures.answered_rate < _UNMET_SHARE * (figures.offered_rate - failed):
+        remarks.append(
+            f"The server fell behind: {figures.offered_rate:.1f} requests a second were due and "
+            f"{figures.answered_rate:.1f} were answered. Latencies grew with the length of the run."
+        )
+    if result.info.load.startswith("closed loop"):
+        remarks.append("Closed loop: while the server is slow, less is asked of it. For latencies under load use --rate.")
+    if result.quality.changing_items:
+        remarks.append(
+            f"{result.quality.changing_items} of {result.quality.items} sentences were translated in more than one way."
+        )
+    if result.info.metrics_problem:
+        remarks.append(f"No batch occupancy: {result.info.metrics_problem}.")
+    return remarks

@@ -1,0 +1,203 @@
+"""The command as a shell sees it: output, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from known_results import result_of
+from scripted_triton import Script, serving
+
+from dragoman.cli import main
+from dragoman.loadtest.result import read_result, write_text
+
+
+@pytest.fixture
+def sentences(tmp_path: Path) -> Path:
+    path = tmp_path / "words.tsv"
+    path.write_text("".join(f"a b c d e {number}\tA B C D E {number}\n" for number in range(20)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving(Script(delay_s=lambda _: 0.02)) as address:
+        yield address
+
+
+def loadtest(*arguments: object) -> int:
+    return main(["loadtest", *map(str, arguments)])
+
+
+def test_a_run_shows_its_figures_and_writes_both_files(
+    server: str, sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    load = ("--rate", "40/s", "--duration", "1s", "--warm-up", "0.3s")
+    code = loadtest("--to", server, "--workload", sentences, *load, "--slo", "p99<5s,bleu>99", "--output", out)
+    assert code == 0
+    result = read_result(tmp_path / "run.json")
+    assert result.figures.requests == 40
+    assert result.quality.bleu == pytest.approx(100)
+    assert json.loads((tmp_path / "run.json").read_text())["objectives"][0]["holds"] is True
+    assert "Latency over time" in (tmp_path / "run.html").read_text()
+    printed = capsys.readouterr()
+    assert "sentences/s" in printed.out
+    assert "✓ p99<5s" in printed.out
+    assert str(tmp_path / "run.html") in printed.err.replace("\n", "")
+
+
+def test_a_broken_objective_is_exit_code_1(server: str, sentences: Path, tmp_path: Path) -> None:
+    load = ("--concurrency", "2", "--duration", "0.5s", "--warm-up", "0s")
+    assert loadtest("--to", server, "--workload", sentences, *load, "--slo", "p50<1ms", "--output", tmp_path / "run") == 1
+    assert read_result(tmp_path / "run.json").figures.requests > 10
+
+
+def test_the_capacity_of_a_server_is_found(sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Below 50/s every answer takes 20 ms; what comes faster than that waits for its turn, so that the queue grows.
+    free_at = [0.0]
+
+    def delay_s(_: int) -> float:
+        now = time.monotonic()
+        free_at[0] = max(now, free_at[0]) + 0.02
+        return free_at[0] - now
+
+    out = tmp_path / "capacity"
+    with serving(Script(delay_s=delay_s)) as address:
+        search = ("--find-capacity", "--rate", "30/s", "--duration", "1.5s", "--warm-up", "0.2s", "--slo", "p90<150ms")
+        code = loadtest("--to", address, "--workload", sentences, *search, "--output", out)
+    assert code == 0
+    found = json.loads((tmp_path / "capacity.json").read_text())["capacity"]
+    assert 40 < found["rate"] < 60
+    assert len(found["probes"]) <= 8
+    assert "Rates tried" in (tmp_path / "capacity.html").read_text()
+    assert "capacity:" in capsys.readouterr().out
+
+
+@pytest.fixture
+def two_results(tmp_path: Path) -> tuple[Path, Path]:
+    for name, latency_s in (("fast", 0.1), ("slow", 0.2)):
+        requests = [(number / 20, latency_s + number % 5 / 1000) for number in range(600)]
+        write_text(tmp_path / f"{name}.json", json.dumps(result_of(requests, 30.0).to_json()))
+    return tmp_path / "fast.json", tmp_path / "slow.json"
+
+
+def test_a_comparison_shows_the_difference(two_results: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert loadtest("--compare", *two_results) == 0
+    assert "+98.0%" in capsys.readouterr().out
+
+
+def test_a_regression_beyond_the_limit_is_exit_code_1(two_results: tuple[Path, Path]) -> None:
+    fast, slow = two_results
+    assert loadtest("--compare", fast, slow, "--regression-limit", "5%") == 1
+    assert loadtest("--compare", fast, slow, "--regression-limit", "150%") == 0
+    assert loadtest("--compare", slow, fast, "--regression-limit", "5%") == 0
+    assert loadtest("--compare", fast, fast, "--regression-limit", "0%") == 0
+
+
+def test_a_comparison_holds_the_second_run_against_the_objectives(two_results: tuple[Path, Path]) -> None:
+    assert loadtest("--compare", *two_results, "--slo", "p50<150ms") == 1
+    assert loadtest("--compare", *reversed(two_results), "--slo", "p50<150ms") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rate", "5/s"], "--to"),
+        (["--to", "localhost:1", "--workload", "nowhere.txt"], "nowhere.txt"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "fast"], "50/s"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "5/s", "--duration", "soon"], "60s"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "5/s", "--duration", "0s"], "above 0"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--concurrency", "0"], "at least 1"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--concurrency", "2", "--workers", "3"], "more than"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--concurrency", "2", "--shape", "ramp"], "--rate"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "0.001/s"], "less than one request"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--find-capacity"], "--slo"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--slo", "p99=3s"], "p99<500ms"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--metrics", "ftp://x"], "http"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--output", "no/such/folder/x"], "no/such/folder"),
+        (["--to", ",", "--workload", "WORDS"], "address"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--regression-limit", "5%"], "--compare"),
+        (["--compare", "WORDS", "WORDS"], "JSON"),
+    ],
+)
+def test_impossible_usage_is_one_line_and_exit_code_2(
+    arguments: list[str],
+    said: str,
+    sentences: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert loadtest(*(str(sentences) if one == "WORDS" else one for one in arguments)) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [sentences]
+
+
+def test_an_impossible_beam_is_refused_before_any_load(sentences: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert loadtest("--to", "localhost:1", "--workload", sentences, "--beam", "-3", "--output", sentences.parent / "x") != 0
+    assert "beam_size" in capsys.readouterr().err
+
+
+def test_a_server_that_is_down_is_one_line_and_exit_code_1(
+    sentences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    assert loadtest("--to", address, "--workload", sentences, "--rate", "5/s", "--output", tmp_path / "run") == 1
+    error = capsys.readouterr().err
+    assert address in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_ctrl_c_reports_what_was_measured_and_leaves_no_process(server: str, sentences: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from dragoman.cli import main; sys.exit(main())", "loadtest"]
+    command += ["--to", server, "--workload", str(sentences), "--rate", "20/s", "--warm-up", "0s", "--workers", "2"]
+    seen = tmp_path / "seen.txt"
+    with seen.open("w") as file:
+        # A process group of its own, as a shell would make it: Ctrl-C reaches the parent and its workers alike.
+        arguments = [*command, "--output", str(tmp_path / "run")]
+        process = subprocess.Popen(arguments, start_new_session=True, stdout=file, stderr=file)
+    _wait_for_load(process, seconds=1.5)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert read_result(tmp_path / "run.json").info.interrupted
+    assert read_result(tmp_path / "run.json").figures.answered_rate == pytest.approx(20, rel=0.3)
+    assert "interrupted after" in seen.read_text()
+    assert "Traceback" not in seen.read_text()
+    _wait_until_gone(process.pid)
+
+
+def _wait_until_gone(group: int) -> None:
+    deadline = time.monotonic() + 10
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.02)
+
+
+def _wait_for_load(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Until the workers (two, and the resource tracker) are there, and then for as long as the test wants to measure."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 30
+    while len(children.read_text().split()) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    measured_until = time.monotonic() + 2 + seconds
+    while time.monotonic() < measured_until:
+        assert process.poll() is None
+        time.sleep(0.05)
