@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="POINTS",
         help="for fp16 and int8: BLEU points that may be lost against the references, or chrF points against the "
-        "original's output when there are none (default: 0.5 and 15)",
+        "original's output when there are none (default: 1 and 15)",
     )
     add("--force", action="store_true", help="replace an existing bundle")
     add("--json", action="store_true", help="print the manifest as JSON instead of tables")

@@ -29,7 +29,7 @@ MAX_LENGTH = 96
 TIE = 5e-5
 """Two log-probabilities closer than this are equal in fp32: which one wins is a matter of rounding."""
 
-DEFAULT_LOSS_AGAINST_REFERENCES = 0.5
+DEFAULT_LOSS_AGAINST_REFERENCES = 1.0
 DEFAULT_LOSS_AGAINST_ORIGINAL = 15.0
 
 
@@ -82,7 +82,10 @@ class Judge:
             references = self._scored_against_references
             max_quality_loss = DEFAULT_LOSS_AGAINST_REFERENCES if references else DEFAULT_LOSS_AGAINST_ORIGINAL
         against = "references" if self._scored_against_references else "original"
-        loss = max((case.quality_loss for case in cases), default=0.0)
+        losses = {
+            f"{case.lowering} {case.name}": case.quality_loss for case in cases if case.sentences == len(self._sources)
+        }
+        loss = max(losses.values(), default=0.0)  # of all sentences: a score of a few means nothing
         if precision == "fp32" and (wrong := [case for case in cases if case.identical + case.ties < case.sentences]):
             listed = "; ".join(f"{c.lowering} {c.name}: {c.sentences - c.identical - c.ties}" for c in wrong)
             raise VerificationError(
@@ -90,9 +93,11 @@ class Judge:
                 "This is a bug in the export: please report it with the model's config.json"
             )
         if loss > max_quality_loss:
+            points = "BLEU" if against == "references" else "chrF"
+            listed = ", ".join(f"{name}: {lost:.2f}" for name, lost in losses.items())
             raise VerificationError(
-                f"{precision} loses {loss:.2f} {'BLEU' if against == 'references' else 'chrF'} points against "
-                f"the {against}, more than --max-quality-loss {max_quality_loss:g}; nothing was written. "
+                f"{precision} loses {loss:.2f} {points} points against the {against} ({listed}), more than "
+                f"--max-quality-loss {max_quality_loss:g}; nothing was written. "
                 "Choose a higher --precision or allow the loss"
             )
         return Verification(
