@@ -74,7 +74,9 @@ async def _finish(
     """A refused batch is asked again text by text, so that its good texts are kept and the error names the bad one."""
     try:
         answers = await task
-    except InvalidRequest:
+    except InvalidRequest as error:
+        if len(batch.lines) == 1:
+            raise InvalidRequest(f"{noun} {batch.first}: {error}") from None
         async for translation in _one_by_one(batch, send, noun):
             yield translation
         return

@@ -115,12 +115,10 @@ class ClientDecode:
 
     def _search(self, first: _Opened) -> Generator[list[Call], list[Reply], list[tuple[Hypothesis, ...]]]:
         options = from_mapping(self._asked.decoding(), first.generation)
-        if options.max_length > first.max_target_tokens:
-            raise InvalidRequest(f"max_length={options.max_length} is more than the model's {first.max_target_tokens}")
         batch = search_batch(options.beam_size, first.tokens, first.target_vocabulary)
         prefixes = [tuple(forced) or options.prefix for forced in first.prefix]
         for prefix in prefixes:
-            batch.join(dataclasses.replace(options, prefix=prefix))
+            batch.join(_bounded(dataclasses.replace(options, prefix=prefix), first.max_target_tokens))
         rows = _Rows(len(self._texts), options.beam_size)
         found: list[tuple[Hypothesis, ...]] = [()] * len(self._texts)
         while len(batch):
@@ -226,6 +224,17 @@ def _read_opened(reply: Reply, texts: int) -> _Opened:
     if not len(opened.source_tokens) == len(opened.prefix) == texts:
         raise ServerError(f"{texts} texts were sent and {len(opened.source_tokens)} were encoded")
     return opened
+
+
+def _bounded(options: DecodingOptions, target_tokens: int) -> DecodingOptions:
+    """The model's limit is a limit beside `max_length`: the lower one holds, as in the engine."""
+    room = target_tokens - len(options.prefix)
+    if room < max(options.min_length, 1):
+        raise InvalidRequest(
+            f"a prefix of {len(options.prefix)} tokens and min_length={options.min_length} are more than the "
+            f"model's {target_tokens} target tokens"
+        )
+    return dataclasses.replace(options, max_length=min(options.max_length, room))
 
 
 def _agreed(opened: list[_Opened]) -> _Opened:

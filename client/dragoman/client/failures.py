@@ -17,6 +17,7 @@ from dragoman.errors import (
     Overloaded,
     RequestError,
     ServerError,
+    SessionLost,
     TransportError,
 )
 from dragoman.wire import WIRE_VERSION, ErrorCode
@@ -89,7 +90,7 @@ def read_message(said: str) -> Failure | None:
         case ErrorCode.CANCELLED:
             return Failure(Cancelled(text))
         case ErrorCode.SESSION_LOST:
-            return Failure(ServerError(f"the decoding's session is gone: {text}"), retryable=True)
+            return Failure(SessionLost(text), retryable=True)
         case _:
             return Failure(ServerError(text))
 

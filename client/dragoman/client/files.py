@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from dragoman.errors import UsageError
 
-__all__ = ["FileJob", "FileReport", "count_lines", "read_lines"]
+__all__ = ["FileJob", "FileReport", "count_lines", "decode_line", "read_lines"]
 
 _FINGERPRINT_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
@@ -104,7 +104,7 @@ def read_lines(path: Path, skip: int = 0) -> Iterator[str]:
             for number, raw in enumerate(stream, start=1):
                 if number <= skip:
                     continue
-                yield _decoded(raw, number, path)
+                yield decode_line(raw, number, str(path))
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
 
@@ -122,13 +122,14 @@ def count_lines(path: Path) -> int:
     return lines + (last != b"\n")
 
 
-def _decoded(raw: bytes, number: int, path: Path) -> str:
+def decode_line(raw: bytes, number: int, name: str) -> str:
+    """One line as text, without its end; UsageError says which byte is not UTF-8."""
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path} line {number} is not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}); "
-            "convert the file first, for example with iconv -f latin1 -t utf-8"
+            f"{name} line {number} is not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}); "
+            "convert it first, for example with iconv -f latin1 -t utf-8"
         ) from None
     return text.rstrip("\r\n")
 

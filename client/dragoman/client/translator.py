@@ -101,14 +101,14 @@ class Translator:
         *,
         output_format: OutputFormat = "text",
         restart: bool = False,
-        on_line: Callable[[Translation], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
         window: Window | None = None,
         **options: Unpack[RequestOptions],
     ) -> FileReport:
         """Translate a UTF-8 file line by line; interrupted, it goes on where it stopped when called again.
 
-        `output` appears when it is complete. `restart` throws away what an earlier run left. `on_line` is told of
-        every translation, for progress.
+        `output` appears when it is complete. `restart` throws away what an earlier run left. `on_progress` is
+        told how many lines are done.
         """
         asked = self._settings.ask_for_many(options)
         window = window or Window()
@@ -117,8 +117,8 @@ class Translator:
             lines = batches(job.remaining(), window.batch_size, first=job.resumed_lines + 1)
             for translation in self._in_order(lines, window, asked, f"{source} line", policy=RetryPolicy.patient()):
                 job.write(as_line(translation, output_format))
-                if on_line is not None:
-                    on_line(translation)
+                if on_progress is not None:
+                    on_progress(job.lines)
             return job.finish()
 
     def check(self) -> None:

@@ -156,7 +156,9 @@ def finish(batch: Batch, request: Waiting | None, alone: Callable[[str], Transla
         return fill_blanks(batch, ())
     try:
         answers = request.result()
-    except InvalidRequest:
+    except InvalidRequest as error:
+        if len(batch.lines) == 1:
+            raise InvalidRequest(f"{noun} {batch.first}: {error}") from None
         return _one_by_one(batch, alone, noun)
     return fill_blanks(batch, answers)
 

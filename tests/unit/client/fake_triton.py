@@ -128,6 +128,12 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.gate.wait()
         return service_pb2.ServerReadyResponse(ready=self.ready)
 
+    def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return service_pb2.ServerMetadataResponse(name="triton", version="2.51.0")
+
+    def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return service_pb2.ModelMetadataResponse(name=request.name, versions=["1"])
+
     def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.gate.wait()
         return service_pb2.ModelReadyResponse(ready=self.ready)

@@ -79,6 +79,7 @@ class PseudoModel:
         self._models = models
         self.open: dict[str, Session] = {}
         self.opened = 0
+        self.max_target_tokens = 40
         self.steps = 0
         self.vocabulary = dict.fromkeys(models, VOCABULARY)
         self.lose_sessions_at_step: int | None = None
@@ -96,7 +97,7 @@ class PseudoModel:
             "source_tokens": [len(text) for text in heard.texts],
             "prefix": [prefix for _ in heard.texts],
             "target_vocabulary": self.vocabulary[name],
-            "max_target_tokens": 40,
+            "max_target_tokens": self.max_target_tokens,
             "idle_timeout_s": 30,
         }
         return {"SESSION": ("BYTES", (1,), packed(session)), "MODEL_INFO": ("BYTES", (1,), packed(json.dumps(info)))}

@@ -160,9 +160,13 @@ def test_models_of_different_vocabularies_are_no_ensemble(triton: ScriptedTriton
     assert model.open == {}
 
 
-def test_more_tokens_than_the_model_can_are_refused(decoder: Translator) -> None:
-    with pytest.raises(InvalidRequest, match="max_length=41"):
-        decoder.translate("one", max_length=41)
+def test_the_models_limit_is_a_limit_beside_max_length(triton: ScriptedTriton, model: PseudoModel) -> None:
+    model.max_target_tokens = 4
+    with Translator(triton.url, decoding="client") as translator:
+        assert translator.translate("one", min_length=4).tokens == 4
+        with pytest.raises(InvalidRequest, match="4 target tokens"):
+            translator.translate("one", prefix=[3, 4, 5, 6])
+    assert model.open == {}
 
 
 def test_candidates_must_be_some() -> None:

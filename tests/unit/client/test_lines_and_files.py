@@ -148,15 +148,13 @@ def test_json_lines_hold_everything(translator: Translator, book: Path, tmp_path
 
 def interrupted(translator: Translator, book: Path, output: Path, after: int) -> None:
     """A run that ends with Ctrl-C after so many lines."""
-    seen = []
 
-    def count(one: object) -> None:
-        seen.append(one)
-        if len(seen) == after:
+    def count(lines: int) -> None:
+        if lines == after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        translator.translate_file(book, output, on_line=count, window=SMALL)
+        translator.translate_file(book, output, on_progress=count, window=SMALL)
 
 
 def test_an_interrupted_file_goes_on_where_it_stopped(

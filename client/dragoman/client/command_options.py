@@ -1,0 +1,52 @@
+"""Flags that the client's commands share: where the server is and how to trust it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from dragoman.client.addresses import TLS
+
+__all__ = ["above_zero", "add_server_flags", "at_least_one", "quiet_grpc", "tls_of"]
+
+
+def add_server_flags(parser: argparse.ArgumentParser) -> None:
+    """--to and the TLS files."""
+    parser.add_argument(
+        "--to",
+        metavar="ADDRESS",
+        default=os.environ.get("DRAGOMAN_TO", "localhost:8001"),
+        help="the server's host:port, grpcs:// for TLS; several with commas (default: $DRAGOMAN_TO or localhost:8001)",
+    )
+    tls = parser.add_argument_group("TLS")
+    tls.add_argument("--tls-ca", metavar="PEM", help="authority that signed the server's certificate")
+    tls.add_argument("--tls-cert", metavar="PEM", help="this client's certificate, where the server asks for one")
+    tls.add_argument("--tls-key", metavar="PEM", help="its key")
+    tls.add_argument("--tls-name", metavar="NAME", help="the name in the server's certificate, when it is another")
+
+
+def tls_of(arguments: argparse.Namespace) -> TLS | None:
+    """The TLS settings that were given; None without any."""
+    given = (arguments.tls_ca, arguments.tls_cert, arguments.tls_key, arguments.tls_name)
+    return TLS(*given) if any(given) else None
+
+
+def quiet_grpc() -> None:
+    """Our errors say what happened; gRPC's own lines about handshakes would only stand in their way."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def at_least_one(text: str) -> int:
+    """A whole number for argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return value
+
+
+def above_zero(text: str) -> float:
+    """A number for argparse."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be above 0")
+    return value

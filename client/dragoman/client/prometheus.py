@@ -1,0 +1,86 @@
+"""A server's metrics endpoint: Prometheus text over HTTP, read and compared."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dragoman.errors import TransportError, UsageError
+
+__all__ = ["Scrape", "metrics_url_of", "scrape"]
+
+METRICS_PORT = 8002
+_TIMEOUT_S = 3.0
+_SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+-?\d+)?")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+Series = tuple[str, tuple[tuple[str, str], ...]]
+"""A metric's name and its labels in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """All numbers of an endpoint at one moment."""
+
+    at_s: float
+    values: Mapping[Series, float]
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum over every series of `name` that has these labels; 0 when there is none."""
+        wanted = set(labels.items())
+        return sum(value for (found, having), value in self.values.items() if found == name and wanted <= set(having))
+
+    def label_values(self, name: str, label: str) -> list[str]:
+        """The values of a label over the series of `name`."""
+        return sorted({dict(having).get(label, "") for found, having in self.values if found == name} - {""})
+
+    def rate(self, earlier: Scrape, name: str, **labels: str) -> float:
+        """How much `name` grew a second since `earlier`; a counter that fell began again at 0."""
+        was, is_now = earlier.total(name, **labels), self.total(name, **labels)
+        return (is_now - was if is_now >= was else is_now) / max(self.at_s - earlier.at_s, 1e-9)
+
+    @classmethod
+    def parse(cls, text: str, at_s: float) -> Scrape:
+        """Read the text format; what is no sample is left out."""
+        values = {}
+        for line in text.splitlines():
+            sample = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
+            if sample is not None and _is_number(sample["value"]):
+                labels = tuple(sorted((name, _unescaped(value)) for name, value in _LABEL.findall(sample["labels"] or "")))
+                values[sample["name"], labels] = float(sample["value"])
+        return cls(at_s, values)
+
+
+def scrape(url: str) -> Scrape:
+    """What the endpoint says now; TransportError when it says nothing."""
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"the metrics address {url!r} must begin with http:// or https://")
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # http(s) only, see above
+            text = answer.read().decode("utf-8", "replace")
+            return Scrape.parse(text, time.monotonic())
+    except (OSError, urllib.error.URLError, http.client.HTTPException, ValueError) as error:
+        raise TransportError(f"the metrics at {url} can't be read: {getattr(error, 'reason', error)}") from None
+
+
+def metrics_url_of(target: str) -> str:
+    """Where Triton has its metrics when nothing else is said: the same host, port 8002."""
+    host = target.removeprefix("dns:///").rpartition(":")[0]
+    return f"http://{host}:{METRICS_PORT}/metrics"
+
+
+def _unescaped(value: str) -> str:
+    return re.sub(r"\\(.)", lambda escaped: "\n" if escaped[1] == "n" else escaped[1], value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

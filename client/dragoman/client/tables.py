@@ -1,0 +1,64 @@
+"""Results as tables: for people on a terminal, tab-separated for everything else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from dragoman.client.results import Translation
+from dragoman.client.status import ServerStatus
+
+__all__ = ["print_hypotheses", "print_status"]
+
+
+def print_hypotheses(translation: Translation) -> None:
+    """Every hypothesis with its rank, score and length."""
+    best = (translation.text, translation.score, translation.tokens)
+    others = [(other.text, other.score, other.tokens) for other in translation.alternatives]
+    rows = [
+        (str(rank), f"{score:.4f}", str(tokens), " ".join(text.splitlines()))
+        for rank, (text, score, tokens) in enumerate([best, *others], start=1)
+    ]
+    _print(("rank", "score", "tokens", "translation"), rows)
+
+
+def print_status(servers: Sequence[ServerStatus]) -> None:
+    """Servers with their models, and what their engines are doing."""
+    models = []
+    for server in servers:
+        state = "ready" if server.ready else "not ready"
+        if not server.models:
+            models.append((server.address, state, server.triton, "", server.problem or ""))
+        for number, model in enumerate(server.models):
+            shown = (server.address, state, server.triton) if number == 0 else ("", "", "")
+            models.append((*shown, model.name, f"v{', v'.join(model.versions)}" if model.ready else "not ready"))
+    _print(("server", "state", "triton", "model", "version"), models)
+    activity = [
+        (
+            *(server.address, one.bundle),
+            *(f"{rate:.1f}" for rate in (one.requests, one.failures, one.texts, one.source_tokens, one.target_tokens)),
+            *(f"{count:.0f}" for count in (one.running, one.queued)),
+            *(f"{one.occupancy:.0%}", f"{one.cache_hits:.1f}"),
+        )
+        for server in servers
+        for one in server.activity
+    ]
+    rates = ("requests/s", "failed/s", "texts/s", "source tok/s", "target tok/s")
+    if activity:
+        _print(("server", "bundle", *rates, "running", "queued", "batch", "cache hits/s"), activity)
+    for server in servers:
+        if server.metrics_problem is not None:
+            print(f"{server.address}: no rates: {server.metrics_problem}; name the endpoint with --metrics", file=sys.stderr)
+
+
+def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not sys.stdout.isatty():
+        print("\n".join("\t".join(row) for row in [header, *rows]))
+        return
+    table = Table(*header, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

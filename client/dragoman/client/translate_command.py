@@ -1,0 +1,170 @@
+"""`dragoman translate`: text in, text out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dragoman.client.command_options import above_zero, add_server_flags, at_least_one, quiet_grpc, tls_of
+from dragoman.client.files import count_lines, decode_line, read_lines
+from dragoman.client.options import RequestOptions
+from dragoman.client.progress import line_progress
+from dragoman.client.rendering import as_json, as_line
+from dragoman.client.results import Translation
+from dragoman.client.tables import print_hypotheses
+from dragoman.client.translator import Translator
+from dragoman.client.windows import Window
+from dragoman.errors import UsageError
+
+__all__ = ["HELP", "configure", "run"]
+
+HELP = "Translate text over gRPC: from arguments, from standard input, or a whole file."
+
+_EXAMPLES = """
+examples:
+  dragoman translate "Where is the station?"
+  dragoman translate "Where is the station?" --beam 4 --n-best 3
+  dragoman translate "A long sentence." --stream
+  cat book.en | dragoman translate > book.de
+  dragoman translate --input book.en --output book.de      # resumes when it was interrupted
+"""
+_USUAL_BEAM = 4
+_AT_ONCE = Window(batch_size=1, in_flight=1, held=0)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("text", nargs="*", metavar="TEXT", help="what to translate; without it, lines of standard input")
+    add_server_flags(parser)
+    parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
+    search = parser.add_argument_group("search (what is left out is the model's own)")
+    search.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
+    search.add_argument("--n-best", type=at_least_one, metavar="N", help="show so many hypotheses with their scores")
+    search.add_argument("--length-penalty", type=float, metavar="X", help="above 1 prefers long translations")
+    search.add_argument("--max-length", type=at_least_one, metavar="N", help="most target tokens")
+    search.add_argument("--prefix", metavar="TEXT", help="how the translation must begin")
+    search.add_argument("--target-language", metavar="CODE", help="for multilingual models, for example deu")
+    search.add_argument("--decoding", choices=("server", "client"), default="server", help="where the search runs")
+    output = parser.add_argument_group("input and output")
+    output.add_argument("--input", type=Path, metavar="FILE", help="translate the lines of a UTF-8 file")
+    output.add_argument("--output", type=Path, metavar="FILE", help="write them here; resumes an interrupted run")
+    output.add_argument("--restart", action="store_true", help="throw away what an interrupted run left")
+    output.add_argument("--stream", action="store_true", help="show the text as it is decided")
+    output.add_argument("--json", action="store_true", help="one JSON object a text, with scores and timings")
+    output.add_argument(
+        "--timeout", type=above_zero, metavar="SECONDS", help="for each request (30; 120 for files and pipes)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Translate what was asked for."""
+    _check(arguments)
+    quiet_grpc()
+    with Translator(arguments.to, model=arguments.model, decoding=arguments.decoding, tls=tls_of(arguments)) as translator:
+        try:
+            _translate(translator, arguments)
+        except BrokenPipeError:  # the reader of our output has had enough, like head
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """UsageError for flags that make no sense together."""
+    impossible = [
+        (arguments.text and arguments.input, "give TEXT or --input, not both"),
+        (arguments.output and not arguments.input, "--output needs --input; write a pipe's translation with > FILE"),
+        (arguments.restart and not arguments.output, "--restart is for --output"),
+        (arguments.stream and arguments.json, "--stream shows text as it comes; leave out --json"),
+        (arguments.stream and arguments.n_best, "--stream has one hypothesis; leave out --n-best"),
+        (arguments.stream and arguments.output, "--stream is for the terminal; leave out --output"),
+        (arguments.stream and arguments.decoding == "client", "--stream decodes in the server; leave out --decoding client"),
+        (arguments.n_best and arguments.output and not arguments.json, "--n-best in a file needs --json"),
+        (
+            arguments.beam and arguments.n_best and arguments.n_best > arguments.beam,
+            f"--n-best {arguments.n_best} needs --beam {arguments.n_best} or more",
+        ),
+    ]
+    for holds, problem in impossible:
+        if holds:
+            raise UsageError(problem)
+
+
+def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
+    options = _options(arguments)
+    if arguments.output:
+        _translate_file(translator, arguments, options)
+    elif arguments.stream:
+        for line in _lines(arguments):
+            for piece in translator.stream(line, **options):
+                print(piece, end="", flush=True)
+            print(flush=True)
+    elif arguments.text:
+        several = len(arguments.text) > 1  # an error about the only text need not say which
+        found = translator.translate(arguments.text if several else arguments.text[0], **options)
+        for translation in found if several else [found]:
+            _show(translation, arguments)
+    else:
+        translator.check()  # a pipe may be long: better to say now that nobody is there
+        by_hand = not arguments.input and sys.stdin.isatty()
+        if by_hand:
+            print("one text a line; Ctrl-D ends", file=sys.stderr)
+        window = _AT_ONCE if by_hand else Window()
+        for translation in translator.translate_lines(_lines(arguments), window=window, **options):
+            _show(translation, arguments)
+
+
+def _translate_file(translator: Translator, arguments: argparse.Namespace, options: RequestOptions) -> None:
+    with line_progress(arguments.input.name, count_lines(arguments.input)) as show:
+        try:
+            report = translator.translate_file(
+                arguments.input,
+                arguments.output,
+                output_format="json" if arguments.json else "text",
+                restart=arguments.restart,
+                on_progress=show,
+                **options,
+            )
+        except KeyboardInterrupt:
+            print(f"{arguments.output} is not complete; the same command goes on where it stopped", file=sys.stderr)
+            raise
+    resumed = f" ({report.resumed_lines:,} of them earlier)" if report.resumed_lines else ""
+    print(f"{report.lines:,} lines{resumed} → {report.output}", file=sys.stderr)
+
+
+def _options(arguments: argparse.Namespace) -> RequestOptions:
+    beam = arguments.beam
+    if arguments.n_best and beam is None:  # the model's own beam may be narrower than the hypotheses asked for
+        beam = max(arguments.n_best, _USUAL_BEAM)
+    return {
+        "beam_size": beam,
+        "num_hypotheses": arguments.n_best,
+        "length_penalty": arguments.length_penalty,
+        "max_length": arguments.max_length,
+        "prefix_text": arguments.prefix,
+        "target_language": arguments.target_language,
+        "timeout_s": arguments.timeout,
+    }
+
+
+def _lines(arguments: argparse.Namespace) -> Iterable[str]:
+    if arguments.text:
+        return list(arguments.text)
+    return read_lines(arguments.input) if arguments.input else _standard_input()
+
+
+def _standard_input() -> Iterator[str]:
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        yield decode_line(raw, number, "standard input")
+
+
+def _show(translation: Translation, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(as_json(translation), flush=True)
+    elif arguments.n_best:
+        print_hypotheses(translation)
+    else:
+        print(as_line(translation, "text"), flush=True)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+from fake_triton import ScriptedTriton
+
+from dragoman.cli import main
+from dragoman.client.prometheus import Scrape, metrics_url_of
+from dragoman.errors import DragomanError
+
+METRICS = """\
+# HELP dragoman_texts_total Texts translated
+# TYPE dragoman_texts_total counter
+dragoman_texts_total{{model="en-de"}} {texts}
+dragoman_requests_total{{model="en-de",outcome="ok"}} {texts}
+dragoman_requests_total{{model="en-de",outcome="invalid"}} 3
+dragoman_target_tokens_total{{model="en-de"}} {tokens}
+dragoman_running_requests{{model="en-de"}} 5
+dragoman_queued_requests{{model="en-de"}} 2
+dragoman_batch_occupancy{{model="en-de"}} 0.25
+nv_gpu_utilization NaN
+"""
+
+
+@pytest.fixture
+def metrics() -> Iterator[str]:
+    """An endpoint whose counters grow by 10 texts and 100 tokens a scrape."""
+    scrapes = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            scrapes.append(self.path)
+            body = METRICS.format(texts=10 * len(scrapes), tokens=100 * len(scrapes)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None: ...
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_it_shows_models_versions_and_rates(
+    triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--to", triton.url, "--metrics", metrics, "--watch", "0.5", "--json"]) == 0
+    (server,) = json.loads(capsys.readouterr().out)
+    assert (server["ready"], server["triton"]) == (True, "triton 2.51.0")
+    assert [model["name"] for model in server["models"]] == ["translate", "translate_stream", "encoder", "decoder"]
+    assert server["models"][0]["versions"] == ["1"]
+    (activity,) = server["activity"]
+    assert (activity["bundle"], activity["running"], activity["queued"], activity["occupancy"]) == ("en-de", 5, 2, 0.25)
+    assert 5 < activity["texts"] <= 20
+    assert activity["target_tokens"] == pytest.approx(10 * activity["texts"])
+    assert activity["failures"] == 0
+
+
+def test_it_prints_a_line_for_each_model(triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--to", triton.url, "--metrics", metrics, "--watch", "0.1"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{triton.url}\tready\ttriton 2.51.0\ttranslate\tv1" in shown
+    assert "en-de" in shown
+
+
+def test_a_server_without_metrics_is_shown_all_the_same(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--to", triton.url, "--metrics", "http://127.0.0.1:9/metrics"]) == 0
+    out, err = capsys.readouterr()
+    assert "translate" in out
+    assert "--metrics" in err
+
+
+def test_a_server_that_is_down_is_exit_code_1(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
+    triton.stop()
+    assert main(["status", "--to", triton.url]) == 1
+    out, err = capsys.readouterr()
+    assert "not ready" in out
+    assert "dragoman serve" in err
+
+
+def test_a_server_that_is_not_ready_is_exit_code_1(triton: ScriptedTriton, metrics: str) -> None:
+    triton.ready = False
+    assert main(["status", "--to", triton.url, "--metrics", metrics, "--watch", "0.1"]) == 1
+
+
+def test_of_two_servers_both_are_shown(
+    triton: ScriptedTriton, other_triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other_triton.stop()
+    assert main(["status", "--to", f"{triton.url},{other_triton.url}", "--json"]) == 1
+    assert [server["ready"] for server in json.loads(capsys.readouterr().out)] == [True, False]
+
+
+@pytest.mark.parametrize("flags", [["--to", "a:1,b:2", "--metrics", "http://a"], ["--to", ""], ["--metrics", "ftp://a"]])
+def test_impossible_flags_are_a_usage_error(triton: ScriptedTriton, flags: list[str]) -> None:
+    assert main(["status", "--to", triton.url, *flags]) == 2
+
+
+def test_a_counter_that_began_again_is_counted_from_zero() -> None:
+    before, after = Scrape.parse("x_total 90", 0.0), Scrape.parse("x_total 10", 2.0)
+    assert after.rate(before, "x_total") == 5.0
+
+
+def test_labels_with_escapes_are_read() -> None:
+    scrape = Scrape.parse('x{model="a\\"b\\\\c",le="+Inf"} 1e3', 0.0)
+    assert scrape.label_values("x", "model") == ['a"b\\c']
+    assert scrape.total("x") == 1000
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "{} 1", "x notanumber"])
+def test_what_is_no_metric_is_left_out(text: str) -> None:
+    assert Scrape.parse(text, 0.0).values == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "url"), [("host:8001", "http://host:8002/metrics"), ("dns:///name:8001", "http://name:8002/metrics")]
+)
+def test_metrics_are_looked_for_beside_the_server(target: str, url: str) -> None:
+    assert metrics_url_of(target) == url
+
+
+def test_errors_of_the_metrics_are_of_the_tree() -> None:
+    from dragoman.client.prometheus import scrape
+
+    with pytest.raises(DragomanError):
+        scrape("http://127.0.0.1:9/metrics")
