@@ -1,0 +1,36 @@
+"""What tests of the whole share: a real bundle of the reference model, and real servers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from served import Server
+
+REFERENCE_MODEL = Path(__file__).resolve().parents[1] / "models" / "tatoeba-en-de"
+
+
+@pytest.fixture(scope="session")
+def reference_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference model, exported once a session; DRAGOMAN_TEST_BUNDLE names one to use instead."""
+    if given := os.environ.get("DRAGOMAN_TEST_BUNDLE"):
+        return Path(given)
+    output = tmp_path_factory.mktemp("bundles") / "en-de"
+    # In a process of its own, so that torch stays out of this one.
+    dragoman = Path(sys.executable).with_name("dragoman")
+    command = [str(dragoman), "export", str(REFERENCE_MODEL), "--output", str(output)]
+    exported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert exported.returncode == 0, exported.stdout + exported.stderr
+    return output
+
+
+@pytest.fixture(scope="session")
+def server(reference_bundle: Path) -> Iterator[Server]:
+    """A server of the reference model that all tests share: leave it as you found it."""
+    with Server.start([f"en-de={reference_bundle}"]) as started:
+        yield started
