@@ -13,5 +13,5 @@ def multiplies_in_fp32(path: Path) -> bool:
     """Whether any MatMul or Gemm of the graph gives fp32 (products of dequantised int8 count: their scales are fp32)."""
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
     values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
-    fp32 = {value.name for value in values if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
-    return any(node.op_type in ("MatMul", "Gemm") and node.output[0] in fp32 for node in model.graph.node)
+    fp16 = {value.name for value in values if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16}
+    return any(node.op_type in ("MatMul", "Gemm") and node.output[0] not in fp16 for node in model.graph.node)

@@ -1,0 +1,118 @@
+"""Which layers can fp16 not hold? Every number of a run on real text is looked at."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.calibration.text import CalibrationText
+from dragoman.export.progress import Advance
+from dragoman.export.transformer import Transformer
+from dragoman.export.transformer.linear import Linear
+from dragoman.export.transformer.model import OutputProjection
+
+__all__ = ["FP16_LIMIT", "find_overflowing"]
+
+FP16_LIMIT = torch.finfo(torch.float16).max / 2
+"""Half of what fp16 can hold: other text than the calibration's reaches further."""
+
+
+def find_overflowing(model: Transformer, tokens: SpecialTokens, text: CalibrationText, advance: Advance) -> tuple[str, ...]:
+    """The modules to keep in fp32, such as "decoder.layers.1.feed_forward", and no more than those.
+
+    A number beyond FP16_LIMIT is blamed on the module whose operation made it out of smaller ones, and on every linear
+    layer that takes it, because a linear layer brings its input to the type of its weights. Sums and norms after a
+    module in fp32 need no help: they compute in the larger type of what they get.
+    """
+    watch = _Watch(
+        casting={name for name, module in model.named_modules() if isinstance(module, (Linear, OutputProjection))}
+    )
+    with torch.inference_mode(), _scopes(model, watch), watch:
+        text.run(model, tokens, advance)
+    heavy = {name.rpartition(".")[0] for name, weight in model.named_parameters() if _too_large(weight)}
+    return _outermost({_sublayer(name) for name in watch.overflowing | heavy if name})
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees what every operation takes and gives, and knows which module runs it."""
+
+    def __init__(self, casting: set[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._casting = casting
+        self.scope: list[str] = [""]
+        self.overflowing: set[str] = set()
+        # The last results that were too large, held so that their memory is not given to another tensor: an operation
+        # that takes one is found by its address, without looking at all numbers again.
+        self._large: deque[UntypedStorage] = deque(maxlen=64)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401
+        types: Any,  # noqa: ANN401
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        result = func(*args, **(kwargs or {}))
+        if func.is_view:  # computes nothing
+            return result
+        taken = self._takes_large(args)
+        given = [tensor.untyped_storage() for tensor in _tensors([result]) if _too_large(tensor)]
+        if (given and not taken) or (taken and self.scope[-1] in self._casting):
+            self.overflowing.add(self.scope[-1])
+        self._large.extend(given)
+        return result
+
+    def _takes_large(self, args: Sequence[Any]) -> bool:
+        addresses = {storage.data_ptr() for storage in self._large}
+        return bool(addresses) and any(tensor.untyped_storage().data_ptr() in addresses for tensor in _tensors(args))
+
+
+@contextmanager
+def _scopes(model: nn.Module, watch: _Watch) -> Iterator[None]:
+    """While it lasts, `watch.scope` ends with the name of the module that is running."""
+    hooks = []
+    for name, module in model.named_modules():
+        hooks.append(module.register_forward_pre_hook(lambda *_, name=name: watch.scope.append(name)))
+        hooks.append(module.register_forward_hook(lambda *_: _leave(watch), always_call=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _leave(watch: _Watch) -> None:
+    watch.scope.pop()
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _too_large(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return False
+    least, most = tensor.aminmax()
+    return not (float(least) >= -FP16_LIMIT and float(most) <= FP16_LIMIT)  # NaN is too large, too
+
+
+def _sublayer(name: str) -> str:
+    """What can be kept in fp32 by itself: "decoder.layers.1.feed_forward" of "decoder.layers.1.feed_forward.inner"."""
+    parts = name.split(".")
+    return ".".join(parts[:4] if parts[1:2] == ["layers"] else parts[:2])
+
+
+def _outermost(names: set[str]) -> tuple[str, ...]:
+    """Without the names that lie inside another one."""
+    return tuple(sorted(name for name in names if not any(name.startswith(f"{other}.") for other in names)))
