@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,12 @@ MODEL = ModelFacts(
     eos=0, decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
 )
 TIGHT = EngineLimits(
-    max_rows=10, max_beam_size=4, max_queue_requests=6, encode_tokens_per_step=24, target_tokens_per_row=8, source_tokens_per_row=8
+    max_rows=10,
+    max_beam_size=4,
+    max_queue_requests=6,
+    encode_tokens_per_step=24,
+    target_tokens_per_row=8,
+    source_tokens_per_row=8,
 )
 
 
@@ -45,7 +50,7 @@ class World:
         raise AssertionError("the engine does not come to an end")
 
 
-@lru_cache(maxsize=None)
+@cache
 def alone(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothesis, ...]:
     world = World(EngineLimits())
     world.engine.submit(Request("alone", source, options))
@@ -81,7 +86,9 @@ def some_options(draw: st.DrawFn) -> DecodingOptions:
 SOURCES = st.lists(st.integers(0, 22), min_size=1, max_size=20).map(tuple)
 ARRIVAL = st.tuples(
     st.just("submit"),
-    st.tuples(SOURCES, some_options(), st.sampled_from(["interactive", "batch"]), st.none() | st.integers(0, 12), st.booleans()),
+    st.tuples(
+        SOURCES, some_options(), st.sampled_from(["interactive", "batch"]), st.none() | st.integers(0, 12), st.booleans()
+    ),
 )
 ACTIONS = st.lists(
     ARRIVAL | st.tuples(st.just("step"), st.integers(1, 4)) | st.tuples(st.just("cancel"), st.integers(0, 30)), max_size=40

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.search.hugging_face import EOS, PAD, VOCABULARY, generated, searched
+from tiny_marian import EOS, PAD, VOCABULARY, generated, searched
 
 from dragoman.search import DecodingOptions
 

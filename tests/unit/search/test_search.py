@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.search.scripted import EOS, START, VOCABULARY, Decoding, Tokens, alone, logits
+from scripted_model import EOS, START, VOCABULARY, Decoding, Tokens, alone, logits
 
 from dragoman.errors import InvalidRequest
 from dragoman.search import DecodingOptions, start_search
