@@ -63,10 +63,10 @@ def _header(result: RunResult) -> str:
 def _tiles(result: RunResult, capacity: Capacity | None) -> str:
     figures = result.figures
     tiles = [
-        ("sentences a second", f"{figures.answered_rate:.1f}", ""),
+        ("sentences/s", f"{figures.answered_rate:.1f}", ""),
         ("latency p50", format_duration(figures.latency.p50), ""),
         ("latency p99", format_duration(figures.latency.p99), ""),
-        ("target tokens a second", f"{figures.target_token_rate:,.0f}".replace(",", " "), ""),
+        ("target tokens/s", f"{figures.target_token_rate:,.0f}".replace(",", " "), ""),
         (
             "errors",
             "–" if math.isnan(figures.error_share) else f"{figures.error_share:.2%}",
