@@ -17,7 +17,7 @@ from dragoman.export.lowering import CpuLowering, Lowering, PortableLowering
 from dragoman.export.lowering.portable import MAX_CANDIDATES
 from dragoman.export.progress import Advance
 from dragoman.export.quantise import quantise_dynamically
-from dragoman.export.tracing import OPSET, trace
+from dragoman.export.tracing import trace
 from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.weights import WeightsFile
 
@@ -41,7 +41,7 @@ def build_graphs(
 ) -> tuple[Graph, ...]:
     """Write `encoder.<lowering>.onnx`, `decoder.<lowering>.onnx` and one `weights.bin` for all into `directory`.
 
-    `keep_in_fp32` names modules that portable fp16 graphs compute in float32. `quantise_portable` makes a portable
+    `keep_in_fp32` names modules that portable fp16 and int8 graphs compute in float32. `quantise_portable` makes a portable
     graph int8: that takes calibration, which the cpu graphs, quantised as they run, do without.
     """
     wanted = [(_lowering(name, checkpoint.config), role) for name in lowerings for role in ROLES]
@@ -69,13 +69,14 @@ def build_graphs(
 
 def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
     """The manifest's entry for a graph, read back from its file."""
-    graph = onnx.load(path, load_external_data=False).graph
+    model = onnx.load(path, load_external_data=False)
+    graph, opsets = model.graph, {opset.domain: opset.version for opset in model.opset_import}
     decoder = role == "decoder"
     return Graph(
         role=role,
         lowering=lowering.name,
         file=path.name,
-        opset=OPSET,
+        opset=opsets[""],
         inputs=tuple(map(_spec, graph.input)),
         outputs=tuple(map(_spec, graph.output)),
         in_place_cache=decoder and not lowering.gathers_parents,
@@ -88,8 +89,11 @@ def _lowering(name: LoweringName, config: TransformerConfig) -> Lowering:
 
 
 def _model(model: Transformer, lowering: Lowering, precision: Precision, keep_in_fp32: Collection[str]) -> Transformer:
-    """The module to trace. On the CPU float16 is slower than float32: there it is only a way of storing."""
-    halved = precision == "fp16" and lowering.name == "portable"
+    """The module to trace. On the CPU float16 is slower than float32: there it is only a way of storing.
+
+    What int8 leaves between the linear layers is float16: GPUs of compute capability 7.5 multiply nothing in float32.
+    """
+    halved = precision != "fp32" and lowering.name == "portable"
     return computed_in_half(model, keep_in_fp32) if halved else model
 
 

@@ -10,13 +10,9 @@ import importlib.util
 import resource
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-
-import onnx_ir as ir
 
 from dragoman.bundle.integrity import record_file
 from dragoman.bundle.manifest import (
@@ -27,18 +23,16 @@ from dragoman.bundle.manifest import (
     Lowering,
     Manifest,
     Precision,
-    Role,
     Target,
     Verification,
     VerificationCase,
 )
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import UsageError
-from dragoman.export.calibration import CalibrationText, activation_ranges, find_overflowing
+from dragoman.export.calibration import Calibration, CalibrationText, calibrate
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.progress import QuietStages, Stages
-from dragoman.export.qdq import insert_qdq
 from dragoman.export.staging import staged_directory
 from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
 from dragoman.export.verification.answers import Original
@@ -133,30 +127,26 @@ class _Export:
 
     def _graphs(self, checkpoint: Checkpoint, staging: Path) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
         """The graphs, and the modules that fp16 can't hold."""
-        precision, kept, quantise = self._options.precision, (), None
-        if precision != "fp32" and "portable" in self._options.lowerings:
-            text = self._calibration_text(checkpoint)
-            with self._stages.stage("calibrate on real text") as advance:
-                if precision == "fp16":
-                    kept = find_overflowing(checkpoint.model, checkpoint.tokens, text, advance)
-                else:
-                    ranges = activation_ranges(checkpoint.model, checkpoint.tokens, text, advance)
-                    quantise = partial(_quantised, ranges)
+        calibration = self._calibration(checkpoint) if "portable" in self._options.lowerings else Calibration()
         with self._stages.stage("build the graphs") as advance:
             graphs = build_graphs(
                 checkpoint,
                 self._options.lowerings,
-                precision,
+                self._options.precision,
                 staging,
                 advance,
-                keep_in_fp32=kept,
-                quantise_portable=quantise,
+                keep_in_fp32=calibration.keep_in_fp32,
+                quantise_portable=calibration.quantise,
             )
-        return graphs, kept
+        return graphs, calibration.keep_in_fp32
 
-    def _calibration_text(self, checkpoint: Checkpoint) -> CalibrationText:
+    def _calibration(self, checkpoint: Checkpoint) -> Calibration:
+        if self._options.precision == "fp32":
+            return Calibration()
         tokenizer = open_tokenizer(checkpoint.directory, checkpoint.tokenizer, checkpoint.tokens)
-        return CalibrationText.of(self._corpus.sentences, tokenizer, checkpoint.dimensions.max_source_tokens)
+        text = CalibrationText.of(self._corpus.sentences, tokenizer, checkpoint.dimensions.max_source_tokens)
+        with self._stages.stage("calibrate on real text") as advance:
+            return calibrate(checkpoint.model, checkpoint.tokens, text, self._options.precision, advance)
 
     def _engines(self, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path) -> tuple[Engine, ...]:
         return build_engines(
@@ -185,10 +175,6 @@ class _Export:
                 del exported
                 gc.collect()  # the sessions of one lowering are gone before those of the next come
         return judge.verdict(cases, self._options.precision, self._options.max_quality_loss)
-
-
-def _quantised(ranges: Mapping[str, float], model: ir.Model, _role: Role) -> None:
-    insert_qdq(model, ranges)
 
 
 def _original(checkpoint: Checkpoint) -> Original:

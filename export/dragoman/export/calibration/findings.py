@@ -1,0 +1,48 @@
+"""Everything a lower precision has to know before its portable graphs are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from dragoman.bundle.manifest import Precision, Role, SpecialTokens
+from dragoman.export.calibration.overflow import find_overflowing
+from dragoman.export.calibration.ranges import activation_ranges
+from dragoman.export.calibration.text import CalibrationText
+from dragoman.export.progress import Advance
+from dragoman.export.qdq import insert_qdq
+from dragoman.export.transformer import Transformer
+
+__all__ = ["Calibration", "calibrate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The modules to keep in fp32, and the input range of every linear layer to quantise, by module name."""
+
+    keep_in_fp32: tuple[str, ...] = ()
+    ranges: Mapping[str, float] = field(default_factory=dict)
+
+    def quantise(self, model: ir.Model, _role: Role) -> None:
+        """Make a portable graph int8."""
+        insert_qdq(model, self.ranges)
+
+
+def calibrate(
+    model: Transformer, tokens: SpecialTokens, text: CalibrationText, precision: Precision, advance: Advance
+) -> Calibration:
+    """Run `text` through the model as often as `precision` needs it.
+
+    A module that fp16 can't hold is not quantised either: eight bits for its largest number leave none for the others.
+    """
+    if precision == "fp32":
+        return Calibration()
+    share = 1.0 if precision == "fp16" else 0.5
+    kept = find_overflowing(model, tokens, text, lambda done: advance(done * share))
+    if precision == "fp16":
+        return Calibration(kept)
+    ranges = activation_ranges(model, tokens, text, lambda done: advance(share + done * share))
+    inside = tuple(f"{name}." for name in kept)
+    return Calibration(kept, {name: reach for name, reach in ranges.items() if not f"{name}.".startswith(inside)})
