@@ -105,13 +105,17 @@ def _pickled(path: Path) -> Mapping[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} is corrupt, or holds more than tensors, which could run code and is refused "
-            f"({str(error).splitlines()[0]}); save it again as {SAFETENSORS}"
+            f"({_first_line(error)}); save it again as {SAFETENSORS}"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} is truncated or corrupt: {str(error).splitlines()[0]}; fetch it again") from error
+    except Exception as error:  # a damaged file can fail the unpickler in any way
+        raise CheckpointError(f"{path} is truncated or corrupt: {_first_line(error)}; fetch it again") from error
     if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
         raise CheckpointError(f"{path} is not a state dict: it must map names to tensors")
     return loaded
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _sharded(index: Path, opener: Callable[[Path], Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
