@@ -9,7 +9,7 @@ from typing import Any
 
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
 from dragoman.bundle.tokenizer import Tokenizer
-from dragoman.errors import InvalidRequest
+from dragoman.errors import InvalidRequest, ServeError
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import open_model
@@ -71,6 +71,7 @@ def open_bundle(settings: ProcessSettings) -> OpenBundle:
     limits = engine_limits(options, settings.limits.max_beam_size)
     runtime = RuntimeSettings(device=options.device, threads=options.threads or 0)
     loaded = open_model(settings.bundle, runtime, limits)
+    _check_beam(loaded.manifest, limits)
     if options.max_memory_bytes is not None:
         loaded.contract.check(options.max_memory_bytes)
     loaded.warm_up()
@@ -84,6 +85,15 @@ def open_bundle(settings: ProcessSettings) -> OpenBundle:
         contract=loaded.contract,
         admission=Admission(settings.name, manifest.dimensions, manifest.generation, settings.limits),
     )
+
+
+def _check_beam(manifest: Manifest, limits: EngineLimits) -> None:
+    own, possible = manifest.generation.beam_size, min(limits.max_rows, limits.max_beam_size)
+    if own > possible:
+        raise ServeError(
+            f"the model's own beam of {own} is more than this server would decode ({possible}); "
+            "raise --max-batch or --max-beam-size"
+        )
 
 
 def engine_limits(options: EngineOptions, max_beam_size: int) -> EngineLimits:

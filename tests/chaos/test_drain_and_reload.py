@@ -1,0 +1,138 @@
+"""A server that stops or changes its model breaks no promise: what it admitted it finishes, and nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+
+from served import Caller, Server, eventually
+
+LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the server of this test puts its private directory."""
+    short = Path(tempfile.mkdtemp(prefix="t-"))
+    monkeypatch.setenv("TMPDIR", str(short))
+    yield short
+    shutil.rmtree(short, ignore_errors=True)
+
+
+def everything_of(server: Server) -> list[psutil.Process]:
+    return psutil.Process(server.process.pid).children(recursive=True)
+
+
+def shared_memory(private: str) -> list[Path]:
+    """What a server with that private directory has in shared memory."""
+    return list(Path("/dev/shm").glob(f"{private}-*"))  # noqa: S108
+
+
+def private_directory(temporary: Path) -> str:
+    (found,) = temporary.glob("dragoman-*")
+    return found.name
+
+
+class TestDrain:
+    def test_finishes_what_was_admitted_refuses_the_rest_and_leaves_nothing(
+        self, reference_bundle: Path, temporary: Path
+    ) -> None:
+        with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
+            private = private_directory(temporary)
+            assert shared_memory(private)
+            caller = server.caller()
+            processes = everything_of(server)
+            admitted = [caller.translate_later([f"{LONG} {number}"], cache=False, beam_size=4) for number in range(12)]
+            eventually(admitted[0].done)
+            server.process.send_signal(signal.SIGTERM)
+            eventually(lambda: refusal(caller) == "DRAINING")
+            assert [future.exception(timeout=30) for future in admitted] == [None] * 12
+            assert server.process.wait(30) == 0
+            caller.close()
+        eventually(lambda: not any(process.is_running() for process in processes), timeout_s=5)
+        assert shared_memory(private) == []
+        assert list(temporary.glob("dragoman-*")) == []
+
+    def test_a_second_signal_ends_at_once(self, reference_bundle: Path) -> None:
+        with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
+            caller = server.caller()
+            waiting = [caller.translate_later([f"{LONG} {n}"] * 64, cache=False, beam_size=1) for n in range(20)]
+            eventually(lambda: server.metrics().get('dragoman_queued_requests{model="en-de"}', 0) > 0)
+            server.process.send_signal(signal.SIGINT)
+            eventually(lambda: any(line.startswith("draining") for line in server.lines))
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(10) == 0
+            assert any(future.exception(timeout=5) is not None for future in waiting)
+            caller.close()
+
+    def test_a_killed_supervisor_leaves_no_process_and_no_shared_memory(
+        self, reference_bundle: Path, temporary: Path
+    ) -> None:
+        with Server.start([f"en-de={reference_bundle}"]) as server:
+            processes = everything_of(server)
+            server.process.kill()
+            eventually(lambda: not any(process.is_running() for process in processes), timeout_s=20)
+            assert shared_memory(private_directory(temporary)) == []
+
+
+class TestReload:
+    def test_a_new_version_is_served_without_a_failed_request(self, reference_bundle: Path, tmp_path: Path) -> None:
+        bundle = tmp_path / "bundle"
+        shutil.copytree(reference_bundle, bundle)
+        with Server.start([f"en-de={bundle}"], "--threads", "1") as server:
+            caller = server.caller()
+            old = version(caller)
+            rewrite_manifest(bundle)
+            server.process.send_signal(signal.SIGHUP)
+            seen = []
+            while not seen or seen[-1] == old:
+                futures = [caller.translate_later([f"{LONG} {n}"], cache=False) for n in range(4)]
+                seen += [caller.answer(future.result(30)).details["version"] for future in futures]
+            after = [version(caller) for _ in range(5)]
+            assert len(set(seen)) == 2
+            assert set(after) == {seen[-1]}
+            eventually(lambda: len(server.children()["engine"]) == 1)
+            caller.close()
+
+    def test_a_bundle_that_was_tampered_with_is_not_taken_over(self, reference_bundle: Path, tmp_path: Path) -> None:
+        bundle = tmp_path / "bundle"
+        shutil.copytree(reference_bundle, bundle)
+        with Server.start([f"en-de={bundle}"], "--threads", "1") as server:
+            caller = server.caller()
+            old = version(caller)
+            weights = bundle / "weights.bin"
+            weights.write_bytes(b"\x00" * 64 + weights.read_bytes()[64:])
+            server.process.send_signal(signal.SIGHUP)
+            eventually(lambda: server.events("reload failed"), timeout_s=30)
+            assert version(caller) == old
+            caller.close()
+
+
+def refusal(caller: Caller) -> str:
+    try:
+        caller.translate(["Hello."], timeout_s=5)
+    except grpc.RpcError as error:
+        return error.details().partition(":")[0]
+    return ""
+
+
+def version(caller: Caller) -> str:
+    return caller.translate(["Which version is this?"]).details["version"]
+
+
+def rewrite_manifest(bundle: Path) -> None:
+    """The same model under another name: a new version to everyone who looks at the manifest."""
+    path = bundle / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest["model"]["name"] += "-next"
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(manifest), encoding="utf-8")
+    fresh.replace(path)
