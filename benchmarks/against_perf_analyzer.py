@@ -64,17 +64,15 @@ def main() -> int:
                     "p50_ratio": asdict(p50),
                 }
             )
-    head = (
-        "| at a time | perf_analyzer | dragoman loadtest | rate ratio | p50 ratio | within 10% |\n|---|---|---|---|---|---|"
-    )
+    head = "| at a time | perf_analyzer | dragoman loadtest | rate ratio | p50 ratio | within 10% |"
     note = (
-        f"Greedy search, {len(sentences)} sentences in turn, {arguments.rounds} rounds of {arguments.seconds:g} s each, the tools "
-        f"in turn; ratios are ours over theirs, median (lowest to highest). perf_analyzer of tritonclient 2.51.0, "
+        f"Greedy search, {len(sentences)} sentences in turn, {arguments.rounds} rounds of {arguments.seconds:g} s a tool, "
+        "one after the other; ratios are ours over theirs, median (lowest to highest). perf_analyzer of tritonclient 2.51, "
         f"asynchronous. Load average at the end: {load_average():.1f}."
     )
     command = f"python -m benchmarks.against_perf_analyzer {' '.join(sys.argv[1:])}".strip()
     result = {"machine": describe_machine(), "command": command, "load_average": load_average(), "cells": figures}
-    write_results("against_perf_analyzer", result, "\n".join([note, "", head, *rows]))
+    write_results("against_perf_analyzer", result, "\n".join([note, "", head, "|---|---|---|---|---|---|", *rows]))
     return 0 if all(row.endswith("| yes |") for row in rows) else 1
 
 
