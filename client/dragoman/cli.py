@@ -89,3 +89,7 @@ def _overview(commands: dict[str, str]) -> str:
 
 def _order(name: str) -> int:
     return list(_SUMMARY).index(name) if name in _SUMMARY else len(_SUMMARY)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
