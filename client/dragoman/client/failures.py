@@ -128,7 +128,8 @@ def _connection_problem(said: str, address: str) -> str:
         return f"{address} answers, but not gRPC: it may be Triton's HTTP or metrics port (gRPC is usually 8001)"
     if "last error" in said and ("Socket closed" in said or "reset" in said):  # while connecting, not in a call
         return (
-            f"{address} closed the connection at once; if it uses TLS, dial grpcs:// (with a certificate if it asks for one)"
+            f"{address} closed the connection at once: it uses TLS (dial grpcs://, with a certificate if it asks for one), "
+            "or it is no gRPC port (usually 8001)"
         )
     return f"the connection to {address} broke: {said or 'no reason was given'}"
 

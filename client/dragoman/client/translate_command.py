@@ -99,7 +99,7 @@ def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
         _translate_file(translator, arguments, options)
     elif arguments.stream:
         for line in _lines(arguments):
-            for piece in translator.stream(line, **options):
+            for piece in translator.stream(line, **options) if line.strip() else ():
                 print(piece, end="", flush=True)
             print(flush=True)
     elif arguments.text:

@@ -1,0 +1,247 @@
+"""The client against a real server of the reference model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2
+
+from dragoman.cli import main
+from dragoman.client import AsyncTranslator, ClientDecoding, RetryPolicy, Step, Translator, Window
+from dragoman.client.failures import read_status
+from dragoman.errors import DeadlineExceeded, InvalidRequest, ServerError, TransportError
+from served import Server, eventually
+
+SENTENCES = [
+    "Where is the station?",
+    "I have never seen such a beautiful city.",
+    "Tom is reading a book.",
+    "It is raining.",
+    "She asked me whether I was hungry, and I told her that I had just eaten.",
+    "Thank you!",
+    "We don't know when the train will arrive.",
+    "My brother lives in a small house near the river.",
+    "Can you help me?",
+    "The children were playing in the garden when it started to snow.",
+    "Mary bought three apples and a loaf of bread.",
+    "Nobody believed him.",
+]
+LONG = " ".join(["and then he told me about the old house by the river"] * 6)
+
+
+@pytest.fixture
+def translator(server: Server) -> Iterator[Translator]:
+    with Translator(server.grpc) as translator:
+        yield translator
+
+
+def test_a_text_and_a_list_say_the_same(translator: Translator) -> None:
+    assert translator.translate(SENTENCES[0]).text == "Wo ist der Bahnhof?"
+    alone = [translator.translate(text, cache=False).text for text in SENTENCES]
+    assert [one.text for one in translator.translate(SENTENCES, cache=False)] == alone
+
+
+def test_a_translation_knows_its_model_score_and_timings(translator: Translator) -> None:
+    result = translator.translate(SENTENCES[1], beam_size=4, num_hypotheses=3, cache=False)
+    assert (result.model, result.finish, result.parts, result.cached) == ("en-de", "eos", 1, False)
+    assert result.version
+    assert result.source_tokens > 5
+    assert result.tokens > 5
+    scores = [result.score, *(other.score for other in result.alternatives)]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert 0 < result.timings.first_token_ms <= result.timings.total_ms <= result.timings.round_trip_ms
+
+
+def test_many_async_calls_get_their_own_answers(server: Server, translator: Translator) -> None:
+    texts = [f"Tom has {number} books." for number in range(2, 66)]
+
+    async def everything() -> list[str]:
+        async with AsyncTranslator(server.grpc) as asynchronous:
+            return [one.text for one in await asyncio.gather(*(asynchronous.translate(t, cache=False) for t in texts))]
+
+    assert asyncio.run(everything()) == [one.text for one in translator.translate(texts, cache=False)]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_stream_says_what_translate_says(translator: Translator, beam_size: int) -> None:
+    stream = translator.stream(SENTENCES[9], beam_size=beam_size, cache=False)
+    pieces = list(stream)
+    assert "".join(pieces) == translator.translate(SENTENCES[9], beam_size=beam_size, cache=False).text
+    assert stream.timings is not None
+    assert stream.timings.total_ms > 0
+
+
+def test_a_greedy_stream_comes_in_pieces(translator: Translator) -> None:
+    assert len(list(translator.stream(SENTENCES[9], beam_size=1, cache=False))) > 3
+
+
+def test_leaving_a_stream_stops_the_work(server: Server, translator: Translator) -> None:
+    def cancelled() -> float:
+        return server.metrics().get('dragoman_requests_total{model="en-de",outcome="cancelled"}', 0.0)
+
+    before = cancelled()
+    with translator.stream(LONG, cache=False, min_length=120, max_length=128) as stream:
+        next(stream)
+    eventually(lambda: cancelled() > before)
+
+
+def test_a_time_that_is_too_short_is_a_deadline(translator: Translator) -> None:
+    with pytest.raises(DeadlineExceeded):
+        translator.translate(LONG, timeout_s=0.03, beam_size=8, min_length=120, max_length=128, cache=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"beam_size": 1000}, "beam_size=1000"),
+        ({"max_length": 100_000}, "max_length=100000"),
+        ({"prefix": [10**6]}, "1000000"),
+    ],
+)
+def test_what_the_server_can_not_do_is_refused_in_its_words(
+    translator: Translator, options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        translator.translate("hi", **options)  # type: ignore[call-overload]
+
+
+def test_a_wrong_model_name_lists_the_right_one(server: Server) -> None:
+    with Translator(server.grpc, model="en-xx") as translator, pytest.raises(InvalidRequest, match="en-de"):
+        translator.translate("hi")
+
+
+def test_a_bad_text_in_a_list_is_named(translator: Translator) -> None:
+    with pytest.raises(InvalidRequest, match="text 2: "):
+        translator.translate(["good", "bad \x01", "good"])
+
+
+def test_the_metrics_port_is_not_taken_for_a_server(server: Server) -> None:
+    address = server.metrics_url.removeprefix("http://").partition("/")[0]
+    with Translator(address, retry=RetryPolicy.never()) as translator, pytest.raises(TransportError, match="gRPC port"):
+        translator.translate("hi")
+
+
+def tokens_and_scores(translator: Translator, **options: object) -> list[list[tuple[str, int, float]]]:
+    found = translator.translate(SENTENCES, cache=False, **options)  # type: ignore[call-overload]
+    return [
+        [(one.text, one.tokens, pytest.approx(one.score, abs=2e-4)) for one in (result, *result.alternatives)]
+        for result in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 1},
+        {"beam_size": 4, "num_hypotheses": 4},
+        {"beam_size": 3, "length_penalty": 0.3, "no_repeat_ngram_size": 2, "early_stopping": "never"},
+        {"repetition_penalty": 1.2},
+        {"sampling": True, "beam_size": 1, "top_k": 20, "temperature": 0.8, "seed": 5},
+        {"prefix_text": "Ich", "beam_size": 4},
+    ],
+)
+def test_decoding_in_the_client_finds_what_the_server_finds(
+    server: Server, translator: Translator, options: dict[str, object]
+) -> None:
+    with Translator(server.grpc, decoding="client") as ours:
+        assert tokens_and_scores(ours, **options) == tokens_and_scores(translator, **options)
+
+
+def test_client_sessions_are_closed(server: Server) -> None:
+    with Translator(server.grpc, decoding="client") as ours:
+        ours.translate(SENTENCES)
+    eventually(lambda: server.metrics().get('dragoman_sessions{model="en-de"}', 0.0) == 0.0)
+
+
+def test_a_model_is_an_ensemble_with_itself(server: Server, translator: Translator) -> None:
+    with Translator(server.grpc, decoding=ClientDecoding(ensemble=["en-de"])) as ours:
+        assert tokens_and_scores(ours, beam_size=4) == tokens_and_scores(translator, beam_size=4)
+
+
+def test_a_processor_can_forbid_the_best_word(server: Server, translator: Translator) -> None:
+    usual = translator.translate(SENTENCES[0])
+    first_of_each_row: list[int] = []
+
+    def never_that_token(step: Step) -> np.ndarray:
+        if step.history.shape[1] == 0:
+            first_of_each_row.append(int(step.best.tokens[0, 0]))
+        return np.where(step.best.tokens == first_of_each_row[0], -np.inf, step.best.log_probs)
+
+    with Translator(server.grpc, decoding=ClientDecoding(processor=never_that_token, candidates=8)) as ours:
+        assert ours.translate(SENTENCES[0]).text.split()[0] != usual.text.split()[0]
+
+
+def test_a_file_is_resumed_on_a_real_server(translator: Translator, tmp_path: Path) -> None:
+    book, output = tmp_path / "book.en", tmp_path / "book.de"
+    book.write_text("\n".join(SENTENCES * 5) + "\n", encoding="utf-8")
+
+    def stop_halfway(lines: int) -> None:
+        if lines == 31:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        translator.translate_file(book, output, on_progress=stop_halfway, window=Window(batch_size=4, in_flight=4))
+    assert translator.translate_file(book, output).resumed_lines == 31
+    assert output.read_text(encoding="utf-8").splitlines() == [one.text for one in translator.translate(SENTENCES)] * 5
+
+
+def test_a_server_that_hangs_is_left_out_within_seconds(server: Server, reference_bundle: Path) -> None:
+    with Server.start([f"en-de={reference_bundle}"]) as other, Translator([server.grpc, other.grpc]) as translator:
+        for _ in range(4):
+            translator.translate("Thank you!", cache=False)
+        frozen = [pid for pids in other.children().values() for pid in pids]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            began_at = time.monotonic()
+            for text in SENTENCES:
+                assert translator.translate(text, cache=False).text
+            assert time.monotonic() - began_at < 10
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_a_server_that_ends_costs_no_call(server: Server, reference_bundle: Path) -> None:
+    with Translator(server.grpc) as plain, Server.start([f"en-de={reference_bundle}"]) as other:
+        expected = [one.text for one in plain.translate(SENTENCES)]
+        with Translator([server.grpc, other.grpc]) as translator:
+            translator.translate("Thank you!")
+            other.process.send_signal(signal.SIGTERM)
+            found = []
+            while other.process.poll() is None:
+                found.append([translator.translate(text, cache=False).text for text in SENTENCES])
+            found.append([translator.translate(text, cache=False).text for text in SENTENCES])
+        assert all(one == expected for one in found)
+
+
+def test_status_shows_a_working_server(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--to", server.grpc, "--metrics", server.metrics_url, "--watch", "0.2"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{server.grpc}\tready\ttriton" in shown
+    assert "\ten-de\t" in shown
+
+
+@pytest.mark.parametrize("flags", [[], ["--stream"], ["--decoding", "client"], ["--beam", "1"]])
+def test_the_command_translates(server: Server, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", "Where is the station?", "--to", server.grpc, *flags]) == 0
+    assert capsys.readouterr().out == "Wo ist der Bahnhof?\n"
+
+
+def test_tritons_words_for_an_unknown_model_are_understood(server: Server) -> None:
+    caller = server.caller()
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.stub.ModelInfer(service_pb2.ModelInferRequest(model_name="nothing"), timeout=10)
+    caller.close()
+    failure = read_status(caught.value.code(), caught.value.details(), server.grpc)
+    assert type(failure.error) is ServerError
+    assert "does not serve dragoman" in str(failure.error)
