@@ -84,6 +84,7 @@ def some_options(draw: st.DrawFn) -> DecodingOptions:
 
 
 SOURCES = st.lists(st.integers(0, 22), min_size=1, max_size=20).map(tuple)
+PRIORITIES = st.sampled_from(["interactive", "batch"])
 ARRIVAL = st.tuples(
     st.just("submit"),
     st.tuples(
@@ -131,7 +132,7 @@ def test_every_request_gets_one_answer_and_it_is_its_own(actions: list) -> None:
             assert request.deadline_s is not None
         else:
             assert answer.error is None
-            assert answer.hypotheses == alone(request.source, _bounded(request.options))
+            assert answer.hypotheses == alone(request.source, request.options)
             if request.stream:
                 assert streamed(world.events, request) == answer.hypotheses[0].tokens
     gauges = world.engine.gauges()
@@ -141,10 +142,6 @@ def test_every_request_gets_one_answer_and_it_is_its_own(actions: list) -> None:
 def streamed(events: list[Event], request: Request) -> tuple[int, ...]:
     pieces = [event.tokens for event in events if isinstance(event, Progress) and event.request is request]
     return tuple(token for piece in pieces for token in piece)
-
-
-def _bounded(options: DecodingOptions) -> DecodingOptions:
-    return options
 
 
 @settings(max_examples=60, deadline=None)

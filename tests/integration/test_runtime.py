@@ -1,0 +1,210 @@
+"""The engine on the real graphs of the reference model says what Hugging Face `generate` says, alone or in any company."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import GenerationConfig, MarianMTModel
+
+from dragoman.bundle.integrity import record_file
+from dragoman.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
+from dragoman.errors import BundleError, ServeError
+from dragoman.search import DecodingOptions, Hypothesis, start_search
+from dragoman.serving.engine import EngineLimits, Finished, Request
+from dragoman.serving.in_process import LoadedModel, open_model
+from dragoman.serving.runtime.settings import RuntimeSettings
+
+REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
+ONE_THREAD = RuntimeSettings(threads=1)
+
+SENTENCES = """
+Where is the station?|I love you.|Tom has never been there before.|She is two years older than you.|It is raining.
+He can't have forgotten our meeting.|What time is it now?|The dog ran after the cat.|Mary bought a new car last week.|Why?
+If it rains tomorrow, we will stay at home and read.|My father works in a large hospital in the middle of the city.|Yes.
+Could you tell me how to get to the nearest post office, please?|I have lost my key.|The book that you gave me is boring.
+Nobody knows what will happen.|He plays the piano very well.|We should have taken the other road.|I'm hungry!|Come here.
+The children were playing in the garden when their mother called them for dinner.|Don't open the window.|How are you?
+I would rather stay here than go with him.|There are a lot of people in this room.|She speaks three languages.|Stop.
+Please give me a glass of water.|Tom and Mary have been married for almost thirty years.|This is the best day of my life.
+It was so cold that we could not feel our fingers.|Who is that man?|He asked me a question.|You must not smoke in here.
+Although he was tired, he kept working until late at night.|Is this seat taken?|I did not see anybody.|Help me.|Good night.
+"""
+TEXTS = [text for line in SENTENCES.strip().splitlines() for text in line.split("|")]
+
+
+@pytest.fixture(scope="module")
+def model(reference_bundle: Path) -> LoadedModel:
+    return open_model(reference_bundle, ONE_THREAD)
+
+
+@pytest.fixture(scope="module")
+def portable_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model as graphs of standard operators: what CUDA and TensorRT run, here on a CPU."""
+    from dragoman.export.checkpoint import read_checkpoint
+    from dragoman.export.graphs import build_graphs
+
+    bundle = tmp_path_factory.mktemp("portable")
+    checkpoint = read_checkpoint(REFERENCE_MODEL)
+    graphs = build_graphs(checkpoint, ("portable",), "fp32", bundle, lambda _: None)
+    for name, path in checkpoint.tokenizer_paths.items():
+        shutil.copyfile(path, bundle / name)
+    files = {path.name: record_file(path) for path in bundle.iterdir()}
+    facts = (checkpoint.card, checkpoint.dimensions, checkpoint.tokens, checkpoint.generation, checkpoint.tokenizer)
+    manifest = Manifest(1, "test", *facts, "fp32", ("cuda",), graphs, files)
+    (bundle / MANIFEST_NAME).write_text(manifest.to_json())
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def original() -> MarianMTModel:
+    torch.set_num_threads(1)
+    return MarianMTModel.from_pretrained(REFERENCE_MODEL).eval()
+
+
+@pytest.fixture(scope="module")
+def sources(model: LoadedModel) -> list[tuple[int, ...]]:
+    return [tuple(model.tokenizer.encode(text)) for text in TEXTS]
+
+
+def generated(original: MarianMTModel, source: tuple[int, ...], beam_size: int) -> tuple[int, ...]:
+    """What Hugging Face says, after the start token."""
+    asked = GenerationConfig.from_pretrained(REFERENCE_MODEL, num_beams=beam_size, max_length=128)
+    with torch.no_grad():
+        (row,) = original.generate(torch.tensor([source]), generation_config=asked).tolist()
+    return tuple(row[1:])
+
+
+def asked(model: LoadedModel, **changes: object) -> DecodingOptions:
+    return dataclasses.replace(model.manifest.generation, **changes)
+
+
+def mixed(model: LoadedModel, sources: list[tuple[int, ...]]) -> list[Request]:
+    """Greedy, beam 4, beam 2 and sampled requests, shuffled."""
+    kinds = [asked(model, beam_size=1), asked(model), asked(model, beam_size=2, num_hypotheses=2)]
+    kinds.append(asked(model, beam_size=1, sampling=True, seed=5))
+    requests = [Request(f"{kind}-{at}", source, kinds[kind]) for kind in range(4) for at, source in enumerate(sources)]
+    random.Random(3).shuffle(requests)
+    return requests
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_all_sentences_in_one_batch_say_what_hugging_face_says(
+    model: LoadedModel, original: MarianMTModel, sources: list[tuple[int, ...]], beam_size: int
+) -> None:
+    answers = model.decode(sources, asked(model, beam_size=beam_size))
+    assert [answer[0].tokens for answer in answers] == [generated(original, source, beam_size) for source in sources]
+
+
+def test_a_mixed_batch_says_what_each_request_says_alone(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:
+    requests = mixed(model, sources[:20])
+    together = model.run(requests)
+    for request, answer in zip(requests, together, strict=True):
+        (alone,) = model.run([request])
+        agree(answer.hypotheses, alone.hypotheses)
+
+
+def test_an_engine_short_of_memory_says_the_same(model: LoadedModel, reference_bundle: Path, sources: list) -> None:
+    limits = EngineLimits(
+        max_rows=24, max_beam_size=4, target_tokens_per_row=8, source_tokens_per_row=16, encode_tokens_per_step=64
+    )
+    tight = open_model(reference_bundle, ONE_THREAD, limits)
+    roomy = model.decode(sources, asked(model))
+    long = asked(model, min_length=40)
+    for answer, expected in zip(tight.decode(sources, asked(model)), roomy, strict=True):
+        agree(answer, expected)
+    for answer, expected in zip(tight.decode(sources[:8], long), model.decode(sources[:8], long), strict=True):
+        agree(answer, expected)
+    assert tight.engine.counters.preemptions > 0
+    tight.engine.check()
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_portable_graphs_say_the_same(
+    model: LoadedModel, portable_bundle: Path, sources: list[tuple[int, ...]], beam_size: int
+) -> None:
+    portable = open_model(portable_bundle, ONE_THREAD, EngineLimits(max_rows=32, encode_tokens_per_step=64))
+    for answer, expected in zip(
+        portable.decode(sources, asked(model, beam_size=beam_size)),
+        model.decode(sources, asked(model, beam_size=beam_size)),
+        strict=True,
+    ):
+        agree(answer, expected)
+
+
+@pytest.mark.parametrize("lowering", ["cpu", "portable"])
+def test_a_client_that_runs_the_search_itself_gets_the_same(
+    model: LoadedModel, portable_bundle: Path, sources: list[tuple[int, ...]], lowering: str
+) -> None:
+    served = model if lowering == "cpu" else open_model(portable_bundle, ONE_THREAD)
+    options = asked(model, beam_size=3, num_hypotheses=3)
+    answers = client_driven(served, sources[:6], options)
+    for answer, expected in zip(answers, model.decode(sources[:6], options), strict=True):
+        agree(answer, expected)
+    assert len(served.engine.sessions) == 0
+
+
+def client_driven(
+    model: LoadedModel, sources: list[tuple[int, ...]], options: DecodingOptions
+) -> list[tuple[Hypothesis, ...]]:
+    """Decode as the wire contract lets a client do: name the rows, take the best tokens."""
+    sessions = model.engine.sessions
+    name = sessions.open(sources)
+    searches = [start_search(options, model.manifest.tokens, model.manifest.dimensions.target_vocabulary) for _ in sources]
+    first_row: dict[int, int] = {}
+    while going := [number for number, search in enumerate(searches) if not search.done]:
+        rows: list[tuple[int, int, int]] = []
+        starts = {}
+        for number in going:
+            starts[number], search = len(rows), searches[number]
+            before = first_row.get(number)
+            for parent, token in zip(search.parents.tolist(), search.tokens.tolist(), strict=True):
+                rows.append((number, -1 if before is None else before + parent, token))
+        best = sessions.step(name, np.array(rows, np.int32), max(searches[number].candidates for number in going))
+        for number in going:
+            own = slice(starts[number], starts[number] + options.beam_size)
+            searches[number].advance(best.tokens[own], best.log_probs[own], best.logits[own])
+        first_row = starts
+    sessions.close(name)
+    return [search.hypotheses() for search in searches]
+
+
+def agree(ours: tuple[Hypothesis, ...], expected: tuple[Hypothesis, ...]) -> None:
+    assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in expected]
+    assert [hypothesis.score for hypothesis in ours] == pytest.approx([h.score for h in expected], abs=1e-4)
+
+
+def test_a_streamed_request_gets_its_answer_piece_by_piece(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:
+    model.engine.submit(Request("streamed", sources[11], asked(model), stream=True))
+    pieces, answer = [], None
+    while model.engine.busy:
+        for event in model.engine.step():
+            if isinstance(event, Finished):
+                answer = event
+            else:
+                pieces.append(event.tokens)
+    assert answer is not None
+    assert len(pieces) > 3
+    assert tuple(token for piece in pieces for token in piece) == answer.hypotheses[0].tokens
+    assert answer.timings.first_token_s is not None
+    assert 0 <= answer.timings.queue_s <= answer.timings.first_token_s <= answer.timings.total_s
+
+
+def test_a_tampered_graph_is_not_opened(reference_bundle: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(reference_bundle, tmp_path / "bundle")
+    graph = read_manifest(bundle).graph("decoder", "cpu").file
+    content = bytearray((bundle / graph).read_bytes())
+    content[len(content) // 2] ^= 1
+    (bundle / graph).write_bytes(content)
+    with pytest.raises(BundleError, match="changed after the export"):
+        open_model(bundle, ONE_THREAD)
+
+
+def test_a_device_that_is_not_there_is_said_plainly(portable_bundle: Path) -> None:
+    with pytest.raises(ServeError, match="has no CUDAExecutionProvider"):
+        open_model(portable_bundle, RuntimeSettings(device="cuda"))
