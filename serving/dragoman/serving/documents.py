@@ -89,7 +89,7 @@ class _Splitter:
         """Split at the strongest marks that do; neighbours stay together where they fit."""
         if level == len(_WEAKER_AND_WEAKER):
             raise InvalidRequest(
-                f"a word of {end - start} characters is more than the {self.max_tokens} tokens that the model takes; remove it"
+                f"a word of {end - start} characters is more than the {self.max_tokens} tokens that the model takes"
             )
         pieces: list[tuple[int, int]] = []
         for piece in weak_spans(self.text, start, end, _WEAKER_AND_WEAKER[level]):

@@ -28,9 +28,9 @@ def _words(listed: str) -> frozenset[str]:
 
 # Without their last dot, lower case. Those that are also words (no, art) count only before a number.
 _ABBREVIATIONS = _words("""
-    mr mrs ms dr prof st sr jr rev gen col capt lt sgt hon gov pres messrs mt ft vs etc al ca cf vol fig figs ed eds dept univ
-    inc ltd co corp bros approx est min max tel ext jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur
-    fri sat sun ave blvd rd
+    mr mrs ms dr prof st sr jr rev gen col capt lt sgt hon gov pres messrs mt ft vs etc al ca cf vol fig figs ed eds
+    dept univ inc ltd co corp bros approx est min max tel ext jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues
+    wed thu thur fri sat sun ave blvd rd
     bzw usw ggf evtl inkl exkl zzgl abs bd hr fr frl nr str tl bspw sog vgl ung geb gest jh dipl ing hbf mio mrd tsd std
     mm mme mmes mlle mlles chap av env
     sra srta dn dña ud uds dto pág págs núm
@@ -44,8 +44,8 @@ _ORDINAL_DOT = _words("de da nb nn no fi et hu cs sk pl hr sr sl bs lv tr is")
 
 _STARTERS = _words("""
     The A An He She It They We You I This That These Those There But And In On At When If After Before However My His Her Its
-    Der Die Das Ein Eine Er Sie Es Wir Ihr Ich Dies Diese Aber Und Im Wenn Nach Le La Les Un Une Il Elle Ils Elles Nous Vous Je
-    Ce Cette Mais Et El Los Las Ella Ellos Yo Pero Y En
+    Der Die Das Ein Eine Er Sie Es Wir Ihr Ich Dies Diese Aber Und Im Wenn Nach Le La Les Un Une Il Elle Ils Elles Nous Vous
+    Je Ce Cette Mais Et El Los Las Ella Ellos Yo Pero Y En
 """)
 """Words that begin a sentence rather than go on after U.S. or p.m."""
 
