@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dragoman.client.addresses import TLS, parse_addresses
+from dragoman.client.addresses import parse_addresses
+from dragoman.client.command_options import add_server_flags, quiet_grpc, tls_of
 from dragoman.errors import UsageError
 from dragoman.loadtest.answers import bleu_available
 from dragoman.loadtest.arrivals import SHAPES, shape_named
@@ -48,8 +49,8 @@ OK, BROKEN, INTERRUPTED = 0, 1, 130
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = _EPILOG
+    add_server_flags(parser)
     load = parser.add_argument_group("the load")
-    load.add_argument("--to", metavar="HOST:PORT", help="the server; several, separated by commas, share the load")
     load.add_argument("--workload", type=Path, metavar="FILE", help="sentences, one a line; .tsv: references after a tab")
     how = load.add_mutually_exclusive_group()
     how.add_argument("--rate", metavar="50/s", help="open loop: requests leave when due, whatever the server does")
@@ -65,9 +66,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ask.add_argument("--stream", action="store_true", help="stream the translations; measures the time to the first token")
     ask.add_argument("--timeout", default="30s", metavar="30s", help="then a request counts as failed (default: 30s)")
     ask.add_argument("--allow-cache", action="store_true", help="let the server answer from its response cache")
-    ask.add_argument("--tls-ca", metavar="PEM", help="use TLS and trust this authority")
-    ask.add_argument("--tls-cert", metavar="PEM", help="the client's certificate, for mutual TLS")
-    ask.add_argument("--tls-key", metavar="PEM", help="the client's key, for mutual TLS")
     goal = parser.add_argument_group("what for")
     goal.add_argument("--slo", action="append", default=[], metavar='"p99<500ms"', help="objectives; see docs/loadtest.md")
     goal.add_argument("--find-capacity", action="store_true", help="search the highest rate at which --slo holds")
@@ -90,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan, metrics_url = _plan(arguments), _metrics_url(arguments)
     if plan.workload.has_references and not bleu_available():
         err.print("no BLEU although the workload has references: sacrebleu is missing (pip install sacrebleu)")
+    quiet_grpc()
     capacity = None
     with live_view(err, f"load on {plan.target}") as observe:
         if arguments.find_capacity:
@@ -128,8 +127,8 @@ def _compare(arguments: argparse.Namespace, out: Console) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
-    if not arguments.to or not arguments.workload:
-        raise UsageError("a load test needs --to HOST:PORT and --workload FILE (or --compare A.json B.json)")
+    if not arguments.workload:
+        raise UsageError("a load test needs --workload FILE, sentences to translate (or --compare A.json B.json)")
     workload: Workload = read_workload(arguments.workload).shuffled(arguments.seed)
     load = _load(arguments)
     settings = RequestSettings(
@@ -141,7 +140,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     )
     settings.asked()  # impossible options are found out here, not in a worker
     workers = arguments.workers if arguments.workers is not None else default_workers(load)
-    target = Target(parse_addresses(arguments.to), _tls(arguments))
+    target = Target(parse_addresses(arguments.to), tls_of(arguments))
     return Plan(target, workload, load, settings, workers, duration_s(arguments.warm_up), arguments.seed)
 
 
@@ -164,12 +163,6 @@ def _load(arguments: argparse.Namespace) -> OpenLoop | ClosedLoop:
 
 def _first_rate(arguments: argparse.Namespace) -> float:
     return rate_per_s(arguments.rate) if arguments.rate else _FIRST_RATE
-
-
-def _tls(arguments: argparse.Namespace) -> TLS | None:
-    if not (arguments.tls_ca or arguments.tls_cert or arguments.tls_key):
-        return None
-    return TLS(arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
 
 
 def _metrics_url(arguments: argparse.Namespace) -> str | None:

@@ -16,7 +16,7 @@ from dragoman.loadtest.result import RunResult
 
 __all__ = ["Difference", "compare", "unlike"]
 
-_DRAWS = 4000
+_DRAWS = 2000
 _CONFIDENCE = 0.95
 
 Unit = Literal["per_s", "s", "share", "number"]

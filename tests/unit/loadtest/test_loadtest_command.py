@@ -111,7 +111,9 @@ def test_a_comparison_holds_the_second_run_against_the_objectives(two_results: t
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rate", "5/s"], "--to"),
+        (["--rate", "5/s"], "--workload"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--tls-ca", "nowhere.pem"], "nowhere.pem"),
+        (["--to", "localhost:1", "--workload", "WORDS", "--tls-cert", "some.pem"], "key"),
         (["--to", "localhost:1", "--workload", "nowhere.txt"], "nowhere.txt"),
         (["--to", "localhost:1", "--workload", "WORDS", "--rate", "fast"], "50/s"),
         (["--to", "localhost:1", "--workload", "WORDS", "--rate", "5/s", "--duration", "soon"], "60s"),
