@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import json
 import math
@@ -86,7 +87,8 @@ def ask(options: RequestOptions, model: str | None, timeout_s: float) -> Asked:
     for name, choices in _CHOICES.items():
         if given.get(name, choices[0]) not in choices:
             raise InvalidRequest(f"{name}={given[name]!r} must be one of {', '.join(choices)}")
-    _check_decoding({name: value for name, value in given.items() if name in _DECODING})
+    if not _DECODING.isdisjoint(given):
+        _check_decoding({name: value for name, value in given.items() if name in _DECODING})
     sent = {name: value for name, value in given.items() if name in _SENT}
     if model is not None:
         sent["model"] = model
@@ -99,8 +101,22 @@ def _check_decoding(decoding: dict[str, object]) -> None:
     The model's own defaults are not known here, so an option is only held against those given beside it: beside
     a beam and a length without bounds where the caller left them open.
     """
-    beam_size = 1 if decoding.get("sampling") else 2**31
-    from_mapping(decoding, DecodingOptions(beam_size=beam_size, max_length=2**31))
+    key = tuple((name, type(value), value) for name, value in decoding.items())  # the type: 1 and True are equal
+    try:
+        _check_once(key)
+    except TypeError:  # a list among the values
+        from_mapping(decoding, _UNBOUNDED_SAMPLING if decoding.get("sampling") else _UNBOUNDED)
+
+
+@functools.lru_cache(maxsize=256)
+def _check_once(key: tuple[tuple[str, type, object], ...]) -> None:
+    """The same options come with every call of a program; looking at them once is most of what a call costs."""
+    decoding = {name: value for name, _, value in key}
+    from_mapping(decoding, _UNBOUNDED_SAMPLING if decoding.get("sampling") else _UNBOUNDED)
+
+
+_UNBOUNDED = DecodingOptions(beam_size=2**31, max_length=2**31)
+_UNBOUNDED_SAMPLING = DecodingOptions(max_length=2**31)
 
 
 def _timeout_s(value: object) -> float:
