@@ -44,9 +44,9 @@ def fitted(current: LaneShape, groups: int, source: int, target: int) -> LaneSha
 
 
 def bucket(length: int) -> int:
-    """8, 16, 24, 32, then steps of about a quarter: at most a fifth of a long row is empty."""
+    """8, 16, … 64, 80, 96, … 128, 160, …: the next of eight steps from one power of two to the next."""
     step = 8
-    while step * 4 < length:
+    while step * 8 < length:
         step *= 2
     return -(-length // step) * step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
@@ -14,6 +15,10 @@ __all__ = ["Waiting"]
 
 _INTERACTIVE_BEFORE_ONE_BATCH = 8
 """Batch work is never starved: after so many interactive requests in a row, one of its own goes first."""
+
+
+_SIMILAR = 8
+"""Sources that differ by so few tokens are encoded together: a call costs more than their padding."""
 
 
 class Waiting:
@@ -58,16 +63,15 @@ class Waiting:
         first = self._next()
         if first is None or not fits(first):
             return []
-        taken, longest = [first], first.source_tokens
+        taken, shortest, longest = [first], first.source_tokens, first.source_tokens
         self._took(first)
-        near = [ticket for _, ticket in zip(range(window), self._queues[first.request.priority].values(), strict=False)]
-        for ticket in sorted(near, key=lambda near_one: abs(near_one.source_tokens - first.source_tokens)):
-            padded = max(longest, ticket.source_tokens) * (len(taken) + 1)
-            wasted = padded - sum(one.source_tokens for one in taken) - ticket.source_tokens
-            if padded > budget or 4 * wasted > padded or not fits(ticket):
+        near = list(itertools.islice(self._queues[first.request.priority].values(), window))
+        for ticket in sorted(near, key=lambda one: abs(one.source_tokens - first.source_tokens)):
+            shortest, longest = min(shortest, ticket.source_tokens), max(longest, ticket.source_tokens)
+            too_different = longest - shortest > max(_SIMILAR, longest // 4)
+            if too_different or longest * (len(taken) + 1) > budget or not fits(ticket):
                 break
             taken.append(ticket)
-            longest = max(longest, ticket.source_tokens)
             self._took(ticket)
         return taken
 

@@ -1,0 +1,142 @@
+"""Client-driven decoding: rows come from the caller, caches stay, and nobody can hold them for ever."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import MODEL, World
+
+from dragoman.errors import InvalidRequest, Overloaded, SessionLost
+from dragoman.serving.engine import EngineLimits
+from dragoman.serving.engine.sessions import Sessions
+
+START = MODEL.decoder_start
+
+
+def rows(*triples: tuple[int, int, int]) -> np.ndarray:
+    return np.array(triples, np.int32)
+
+
+def sessions(limits: EngineLimits | None = None) -> tuple[Sessions, World]:
+    world = World(limits)
+    return world.engine.sessions, world
+
+
+def said(sources: list[list[int]], steps: list[np.ndarray]) -> np.ndarray:
+    """Best tokens of the last of `steps`."""
+    open_ones, _ = sessions()
+    name = open_ones.open(sources)
+    best = [open_ones.step(name, step, 3) for step in steps]
+    return best[-1].tokens.copy()
+
+
+def test_rows_follow_their_parents() -> None:
+    first = rows((0, -1, START), (0, -1, START))
+    second = rows((0, 0, 5), (0, 0, 6))
+    crossed = said([[1, 2]], [first, second, rows((0, 1, 7), (0, 0, 8))])
+    straight = said([[1, 2]], [first, rows((0, 0, 6), (0, 0, 5)), rows((0, 0, 7), (0, 1, 8))])
+    np.testing.assert_array_equal(crossed, straight)
+
+
+def test_a_source_may_be_left_out_and_the_others_go_on() -> None:
+    three = [[1, 2], [3], [4, 5, 6]]
+    first = rows((0, -1, START), (1, -1, START), (2, -1, START))
+    together = said(three, [first, rows((0, 0, 7), (2, 2, 8)), rows((2, 1, 9))])
+    alone = said([[4, 5, 6]], [rows((0, -1, START)), rows((0, 0, 8)), rows((0, 0, 9))])
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_a_source_may_change_its_width() -> None:
+    grown = said(
+        [[1, 2], [3]],
+        [rows((0, -1, START), (1, -1, START)), rows((0, 0, 5), (0, 0, 6), (1, 1, 4)), rows((0, 1, 7), (1, 2, 8), (1, 2, 9))],
+    )
+    assert grown[0].tolist() == said([[1, 2]], [rows((0, -1, START)), rows((0, 0, 6)), rows((0, 0, 7))])[0].tolist()
+    assert grown[2].tolist() == said([[3]], [rows((0, -1, START)), rows((0, 0, 4)), rows((0, 0, 9))])[0].tolist()
+
+
+BAD = {
+    "unknown source": ([rows((7, -1, START))], "source 7 of the step is unknown"),
+    "source not side by side": ([rows((0, -1, 1), (1, -1, 1), (0, -1, 1))], "source 0 of the step is unknown, done, or not"),
+    "unknown token": ([rows((0, -1, 23))], "outside the vocabulary of 23"),
+    "parent of another source": (
+        [rows((0, -1, 1), (1, -1, 1)), rows((0, 1, 1))],
+        "a parent of source 0 is not one of its rows",
+    ),
+    "no parent": ([rows((0, -1, 1)), rows((0, -1, 1))], "a parent of source 0 is not one of its rows"),
+    "a source that was left out": ([rows((0, -1, 1)), rows((1, 0, 1))], "source 1 of the step is unknown, done"),
+    "too many rows": ([rows(*[(0, -1, 1)] * 65)], "65 rows in a step"),
+    "no rows": ([np.zeros((0, 3), np.int32)], "0 rows in a step"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_step_that_makes_no_sense_is_refused_and_harms_nothing(name: str) -> None:
+    steps, message = BAD[name]
+    open_ones, _ = sessions()
+    opened = open_ones.open([[1, 2], [3]])
+    for step in steps[:-1]:
+        open_ones.step(opened, step, 2)
+    with pytest.raises(InvalidRequest, match=message):
+        open_ones.step(opened, steps[-1], 2)
+    good = rows((0, 0 if steps[:-1] else -1, 5))
+    assert open_ones.step(opened, good, 2).tokens.shape == (1, 2)
+
+
+def test_the_models_limit_ends_a_session() -> None:
+    open_ones, _ = sessions()
+    name = open_ones.open([[1]])
+    for step in range(MODEL.max_target_tokens):
+        open_ones.step(name, rows((0, 0 if step else -1, 5)), 1)
+    with pytest.raises(InvalidRequest, match="the model's limit of 20 target tokens"):
+        open_ones.step(name, rows((0, 0, 5)), 1)
+
+
+def test_candidates_are_bounded() -> None:
+    open_ones, _ = sessions()
+    name = open_ones.open([[1]])
+    for candidates in (0, 24):
+        with pytest.raises(InvalidRequest, match="must be between 1 and 23"):
+            open_ones.step(name, rows((0, -1, 5)), candidates)
+
+
+def test_an_idle_session_is_forgotten() -> None:
+    open_ones, world = sessions(EngineLimits(session_idle_timeout_s=5.0))
+    name = open_ones.open([[1]])
+    world.step(4)
+    open_ones.step(name, rows((0, -1, 5)), 1)
+    world.step(5)
+    assert len(open_ones) == 1
+    world.step(2)
+    with pytest.raises(SessionLost):
+        open_ones.step(name, rows((0, 0, 5)), 1)
+
+
+def test_a_closed_session_is_gone_and_may_be_closed_again() -> None:
+    open_ones, _ = sessions()
+    name = open_ones.open([[1]])
+    open_ones.close(name)
+    open_ones.close(name)
+    with pytest.raises(SessionLost):
+        open_ones.step(name, rows((0, -1, 5)), 1)
+
+
+def test_only_so_many_sessions_may_be_open() -> None:
+    open_ones, _ = sessions(EngineLimits(max_sessions=2))
+    names = [open_ones.open([[1]]) for _ in range(2)]
+    with pytest.raises(Overloaded):
+        open_ones.open([[1]])
+    open_ones.close(names[0])
+    assert open_ones.open([[1]]) != names[0]
+
+
+def test_sessions_share_a_bounded_cache() -> None:
+    open_ones, _ = sessions(EngineLimits(max_session_rows=4, target_tokens_per_row=8))
+    greedy, wide = open_ones.open([[1]]), open_ones.open([[2]])
+    open_ones.step(wide, rows(*[(0, -1, START)] * 3), 1)
+    open_ones.step(greedy, rows((0, -1, START)), 1)
+    other = open_ones.open([[3]])
+    with pytest.raises(Overloaded, match="the caches of client-driven sessions are full"):
+        open_ones.step(other, rows((0, -1, START)), 1)
+    open_ones.close(wide)
+    open_ones.step(other, rows((0, -1, START)), 1)
