@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from random_marian import marian_config, marian_weights, vocabulary, write_marian
 from safetensors.torch import save_file
 
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import read_checkpoint
+from random_marian import marian_config, marian_weights, vocabulary, write_marian
 
 
 @pytest.fixture

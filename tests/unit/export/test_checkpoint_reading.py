@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from random_marian import REFERENCE_MODEL, marian_config, marian_weights, write_marian
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from dragoman.export.checkpoint.generation import generation_options
 from dragoman.export.transformer import Transformer
 from dragoman.export.transformer.positions import sinusoids
 from dragoman.search.options import DecodingOptions
+from random_marian import REFERENCE_MODEL, marian_config, marian_weights, write_marian
 
 TOKENS = SpecialTokens(pad=52, eos=0, decoder_start=52)
 

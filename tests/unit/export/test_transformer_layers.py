@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from dragoman.errors import ExportError

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from dragoman.bundle.manifest import Lowering, TensorSpec
+from dragoman.errors import ExportError
+from dragoman.export.graphs import build_graphs
+from dragoman.export.lowering import KeyValue, PortableLowering
+from exported_graphs import Exported
+from forced_steps import Workload, random_workload, worst_difference
+
+LOWERINGS: tuple[Lowering, ...] = ("cpu", "portable")
+
+
+def loaded(exported: Exported, role: str, lowering: str) -> onnx.ModelProto:
+    return onnx.load(exported.directory / f"{role}.{lowering}.onnx", load_external_data=False)
+
+
+def eager_logits(exported: Exported, work: Workload) -> NDArray[np.float32]:
+    """(rows, steps, vocabulary): our own module run in torch."""
+    model, lowering = exported.checkpoint.model, PortableLowering()
+    lengths, shape = torch.from_numpy(work.lengths), model.config.decoder_attention
+    with torch.inference_mode():
+        memories = model.encode(torch.from_numpy(work.sources), lengths, lowering)
+        empty = torch.zeros(work.rows, shape.heads, 8, shape.head_dim)
+        pasts = [KeyValue(empty, empty)] * len(memories)
+        said = []
+        for step in range(work.targets.shape[1]):
+            tokens = torch.from_numpy(work.targets[:, step]).reshape(work.groups, work.width)
+            logits, pasts = model.step(tokens, torch.full_like(tokens, step).int(), lengths, memories, pasts, lowering)
+            said.append(logits)
+    return torch.stack(said, dim=1).numpy()
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    return torch.from_numpy(logits).log_softmax(-1).numpy()
+
+
+@pytest.fixture(scope="module")
+def work() -> Workload:
+    return random_workload(53, 53, start=52)
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_fp32: Exported, work: Workload) -> NDArray[np.float32]:
+    return eager_logits(tiny_fp32, work)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_steps_say_what_the_torch_module_says(
+    tiny_fp32: Exported, work: Workload, expected: NDArray[np.float32], lowering: Lowering
+) -> None:
+    for step, best in enumerate(tiny_fp32.stepper(lowering).run(work)):
+        logits = expected[:, step]
+        assert worst_difference(best, log_softmax(logits), logits) < 1e-5
+
+
+def test_rows_at_different_positions_may_write_their_cache_in_place(
+    tiny_fp32: Exported, work: Workload, expected: NDArray[np.float32]
+) -> None:
+    for at, best in tiny_fp32.stepper("cpu").run_in_place(work):
+        logits = expected[np.arange(work.rows), at]
+        assert worst_difference(best, log_softmax(logits), logits) < 1e-5
+
+
+def test_rows_may_continue_any_past_row_in_the_portable_graph(
+    tiny_fp32: Exported, work: Workload, expected: NDArray[np.float32]
+) -> None:
+    for rows, at, best in tiny_fp32.stepper("portable").run_shuffled(work):
+        logits = expected[rows, at]
+        assert worst_difference(best, log_softmax(logits), logits) < 1e-5
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize(("groups", "width"), [(1, 1), (1, 4), (3, 1)])
+def test_any_number_of_groups_and_beams_is_taken(
+    tiny_fp32: Exported, work: Workload, expected: NDArray[np.float32], lowering: Lowering, groups: int, width: int
+) -> None:
+    rows = groups * width
+    targets = work.targets[[0] * width if groups == 1 else [0, 2, 4]]
+    part = Workload(work.sources[:groups], work.lengths[:groups], targets, width)
+    for step, best in enumerate(tiny_fp32.stepper(lowering).run(part)):
+        logits = expected[[0] * rows if groups == 1 else [0, 2, 4], step]
+        assert worst_difference(best, log_softmax(logits), logits) < 1e-5
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_what_pads_a_source_does_not_matter(tiny_fp32: Exported, work: Workload, lowering: Lowering) -> None:
+    step = tiny_fp32.stepper(lowering)
+    other = work.sources.copy()
+    for row, length in enumerate(work.lengths):
+        other[row, length:] = 17
+    repadded = Workload(other, work.lengths, work.targets, work.width)
+    for one, two in zip(step.run(work), step.run(repadded), strict=True):
+        np.testing.assert_allclose(one.log_probs, two.log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 53])
+def test_the_cpu_graph_gives_as_many_candidates_as_asked_for(tiny_fp32: Exported, work: Workload, candidates: int) -> None:
+    assert tiny_fp32.stepper("cpu").run(work, candidates)[0].tokens.shape == (work.rows, candidates)
+
+
+def test_the_portable_graph_fixes_its_candidates_to_64_or_the_whole_vocabulary(tiny_fp32: Exported) -> None:
+    assert tiny_fp32.graph("decoder", "portable").max_candidates == 53
+    assert tiny_fp32.graph("decoder", "cpu").max_candidates is None
+
+
+def test_the_graphs_are_described_as_the_contract_says(tiny_fp32: Exported) -> None:
+    decoder = tiny_fp32.graph("decoder", "portable")
+    cache = ("past_rows", 2, "cache", 8)
+    assert decoder.inputs == (
+        TensorSpec("tokens", "int64", ("groups", "width")),
+        TensorSpec("positions", "int32", ("groups", "width")),
+        TensorSpec("source_lengths", "int32", ("groups",)),
+        TensorSpec("cross_key_0", "float32", ("groups", 2, "source", 8)),
+        TensorSpec("cross_value_0", "float32", ("groups", 2, "source", 8)),
+        TensorSpec("self_key_0", "float32", cache),
+        TensorSpec("self_value_0", "float32", cache),
+        TensorSpec("parents", "int64", ("rows",)),
+    )
+    assert [spec.name for spec in decoder.outputs] == [
+        "best_tokens",
+        "best_log_probs",
+        "best_logits",
+        "present_self_key_0",
+        "present_self_value_0",
+    ]
+    assert not decoder.in_place_cache
+    assert tiny_fp32.graph("decoder", "cpu").in_place_cache
+    assert [spec.name for spec in tiny_fp32.graph("decoder", "cpu").inputs][-1] == "candidates"
+
+
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+def test_portable_graphs_use_standard_operators_only(tiny_fp32: Exported, role: str) -> None:
+    model = loaded(tiny_fp32, role, "portable")
+    assert {node.domain for node in model.graph.node} <= {"", "ai.onnx"}
+    assert {entry.domain: entry.version for entry in model.opset_import}[""] == 18
+
+
+def test_the_cpu_decoder_is_made_of_fused_operators(tiny_fp32: Exported) -> None:
+    used = {node.op_type for node in loaded(tiny_fp32, "decoder", "cpu").graph.node}
+    assert {"GroupQueryAttention", "MultiHeadAttention", "SkipLayerNormalization"} <= used
+    assert not used & {"Softmax", "Where", "Transpose", "LayerNormalization"}
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("role", ["encoder", "decoder"])
+def test_no_weight_is_transposed_and_none_is_there_twice(tiny_fp32: Exported, role: str, lowering: str) -> None:
+    graph = loaded(tiny_fp32, role, lowering).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    assert not [node.name for node in graph.node if node.op_type == "Transpose" and node.input[0] in weights]
+    places = [
+        tuple((entry.key, entry.value) for entry in tensor.external_data)
+        for tensor in graph.initializer
+        if tensor.external_data
+    ]
+    assert len(set(places)) == len(places)
+
+
+def test_embedding_and_projection_are_one_initializer(tiny_fp32: Exported) -> None:
+    graph = loaded(tiny_fp32, "decoder", "cpu").graph
+    gathered = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    assert {node.input[1] for node in graph.node if node.op_type == "Gemm"} <= gathered
+
+
+def test_linear_layers_are_named_after_their_modules(tiny_fp32: Exported) -> None:
+    graph = loaded(tiny_fp32, "decoder", "portable").graph
+    multiplied = {node.input[1] for node in graph.node if node.op_type == "MatMul"}
+    assert {
+        "decoder.layers.0.self_attention.qkv.weight",
+        "decoder.layers.0.cross_attention.query.weight",
+        "decoder.layers.0.feed_forward.outer.weight",
+    } <= multiplied
+
+
+def test_all_graphs_together_hold_each_weight_once(tiny_fp32: Exported) -> None:
+    stored = (tiny_fp32.directory / "weights.bin").stat().st_size
+    weights = sum(parameter.nbytes for parameter in tiny_fp32.checkpoint.model.parameters())
+    positions = 32 * 16 * 4
+    assert stored < 1.5 * (weights + positions)  # alignment costs much in a model this small; a copy would cost more
+
+
+def test_a_graph_tells_nothing_about_who_exported_it(tiny_fp32: Exported) -> None:
+    for path in tiny_fp32.directory.glob("*.onnx"):
+        assert str(Path.cwd()).encode() not in path.read_bytes()
+        assert b"site-packages" not in path.read_bytes()
+
+
+def test_portable_int8_without_calibration_is_refused(tiny_fp32: Exported, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="calibrated"):
+        build_graphs(tiny_fp32.checkpoint, ("portable",), "int8", tmp_path, lambda _share: None)
