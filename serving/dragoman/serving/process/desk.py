@@ -134,15 +134,15 @@ class TranslationDesk:
             now_s = time.monotonic() - job.arrived_s
             work.answer, work.effort = known, Effort(now_s, now_s, now_s, 0, cached=True)
             return
-        work.document = self._bundle.plan(work.text, job.terms)
-        work.results = [None] * len(work.document.parts)
+        work.document, sources = self._bundle.plan(work.text, job.terms)
+        work.results = [None] * len(sources)
         work.submitted_s = time.monotonic()
         if job.wants_stream:
             job.stream = Stream(work.document, self._bundle.tokenizer.decode)
-        for part, text in enumerate(work.document.parts):
+        for part, source in enumerate(sources):
             request = Request(
                 id=str(next(self._ids)),
-                source=tuple(self._bundle.tokenizer.encode(text)),
+                source=source,
                 options=self._bundle.options_for(job.terms, is_first=part == 0),
                 priority=job.terms.priority,
                 deadline_s=job.deadline_s,

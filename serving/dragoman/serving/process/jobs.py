@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dragoman.search import Hypothesis
+from dragoman.serving.documents import Document
 from dragoman.serving.engine import Finished
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.process.admission import Terms
 from dragoman.serving.process.answers import Effort, Said, TextAnswer
-from dragoman.serving.process.plan import Document
 
 __all__ = ["Job", "Stream", "TextWork"]
 
@@ -78,7 +78,7 @@ class Stream:
         self._done = [False] * len(document.parts)
         self._at = 0
         self._sent_of_part = ""
-        self._opening = document.lead
+        self._opening = document.gaps[0]
 
     def decided(self, part: int, tokens: Sequence[int]) -> str:
         """The text that `tokens` of `part` add now."""
@@ -104,7 +104,7 @@ class Stream:
             self._sent_of_part = text
             if not self._done[self._at]:
                 break
-            chunk += self._document.gap_after(self._at)
+            chunk += self._document.gaps[self._at + 1]
             self._at, self._sent_of_part = self._at + 1, ""
         if chunk and self._opening:
             chunk, self._opening = self._opening + chunk, ""

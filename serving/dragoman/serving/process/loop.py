@@ -57,7 +57,7 @@ class EngineLoop:
             return True
         if self._drain_since_s is None or time.monotonic() - self._drain_since_s < _LINGER_S:
             return False
-        return self._desk.open_jobs == 0 and self._sessions.open_sessions == 0 and not self._connections.has_backlog
+        return self._desk.open_jobs == 0 and not self._sessions.in_use and not self._connections.has_backlog
 
     def _handle(self, channel: Channel, frame: Frame) -> None:
         match frame.kind:

@@ -9,12 +9,12 @@ from typing import Any
 
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
 from dragoman.bundle.tokenizer import Tokenizer
-from dragoman.errors import InvalidRequest, ServeError
+from dragoman.errors import ServeError
 from dragoman.search import DecodingOptions
+from dragoman.serving.documents import Document, split_document
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import open_model
 from dragoman.serving.process.admission import Admission, Terms
-from dragoman.serving.process.plan import Document
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -33,11 +33,22 @@ class OpenBundle:
     contract: MemoryContract
     admission: Admission
 
-    def plan(self, text: str, terms: Terms) -> Document:
-        """The parts that `text` is translated in: itself, or its sentences when it is longer than the model takes."""
-        if not self._fits(text):
-            raise InvalidRequest("the text is longer than the model takes")
-        return Document((text,))
+    def plan(self, text: str, terms: Terms) -> tuple[Document, list[tuple[int, ...]]]:
+        """The parts that `text` is translated in and their ids: itself, or its sentences when it is too long."""
+        ids: dict[str, tuple[int, ...]] = {}  # measuring a part tokenises it, so it is not done again
+
+        def count_tokens(part: str) -> int:
+            ids[part] = tuple(self.tokenizer.encode(part))
+            return len(ids[part])
+
+        document = split_document(
+            text,
+            count_tokens,
+            self.manifest.dimensions.max_source_tokens,
+            language=self.manifest.model.source_language,
+            long_input=terms.long_input,
+        )
+        return document, [ids.get(part) or tuple(self.tokenizer.encode(part)) for part in document.parts]
 
     def options_for(self, terms: Terms, is_first: bool) -> DecodingOptions:
         """The search's options; the words that `prefix_text` forces begin the first part only."""
@@ -60,9 +71,6 @@ class OpenBundle:
             "max_rows": self.engine.limits.max_rows,
             "max_queue": self.engine.limits.max_queue_requests,
         }
-
-    def _fits(self, text: str) -> bool:
-        return len(self.tokenizer.encode(text)) <= self.manifest.dimensions.max_source_tokens
 
 
 def open_bundle(settings: ProcessSettings) -> OpenBundle:

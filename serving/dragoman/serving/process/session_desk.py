@@ -25,6 +25,7 @@ __all__ = ["SessionDesk"]
 
 _log = logging.getLogger(__name__)
 _EXPIRE_EVERY_S = 1.0
+_PAUSE_S = 2.0  # longer than any caller thinks between two steps
 _NOTHING = (struct.pack("<II", 0, 0), b"", b"", b"")
 
 
@@ -38,10 +39,12 @@ class SessionDesk:
         self._bundle, self._prefix, self._send = bundle, f"{key}.", send
         self._sessions = bundle.engine.sessions
         self._expire_at_s = 0.0
+        self._used_at_s = 0.0
 
     @property
-    def open_sessions(self) -> int:
-        return len(self._sessions)
+    def in_use(self) -> bool:
+        """Is somebody in the middle of a decoding? A session that nobody steps is not worth waiting for."""
+        return len(self._sessions) > 0 and time.monotonic() - self._used_at_s < _PAUSE_S
 
     def open(self, channel: Channel, frame: Frame) -> None:
         """ENCODE: [arrival, options, text, …]."""
@@ -59,6 +62,7 @@ class SessionDesk:
             self._sessions.expire(now_s)
 
     def _answer(self, channel: Channel, frame: Frame, work: Callable[[Frame], tuple[bytes, ...]]) -> None:
+        self._used_at_s = time.monotonic()
         try:
             answer = Frame(Kind.ANSWER, frame.request, work(frame))
         except RequestError as error:

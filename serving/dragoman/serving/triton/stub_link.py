@@ -112,7 +112,8 @@ class StubLink:
 
     def _place(self, frame: Frame, reply: Reply, now_s: float) -> Failure | None:
         """Register and send under the lock, or say why not."""
-        if self._routes.table.draining or self._closing:
+        going_on = frame.kind is Kind.DECODE  # a session that is open was admitted
+        if self._closing or (self._routes.table.draining and not going_on):
             return Failure.say(ErrorCode.DRAINING, "this server is going away; another may answer")
         if len(self._pending) >= MAX_PENDING:
             return Failure.overloaded(f"too many requests are open ({MAX_PENDING})", retry_after_s=1.0)

@@ -1,0 +1,118 @@
+"""`dragoman serve`: what it refuses to start, and what it says."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from served import Server, eventually, launch
+
+
+def attempt(*arguments: str) -> tuple[int, str]:
+    """Exit code and the complaint of a server that must not start."""
+    process = launch(arguments)
+    try:
+        output, complaint = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    assert "ready:" not in output
+    return process.returncode, complaint
+
+
+@pytest.fixture
+def bundle(reference_bundle: Path, tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copytree(reference_bundle, tmp_path / "bundle"))
+
+
+@pytest.fixture
+def taken() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+class TestRefusesToStart:
+    def test_without_a_bundle(self) -> None:
+        code, complaint = attempt()
+        assert code == 2
+        assert "give --bundle PATH" in complaint
+
+    def test_with_a_bundle_that_was_changed(self, bundle: Path) -> None:
+        weights = bundle / "weights.bin"
+        weights.write_bytes(b"\x01" + weights.read_bytes()[1:])
+        code, complaint = attempt("--bundle", str(bundle))
+        assert code == 1
+        assert "weights.bin was changed after the export" in complaint
+
+    def test_on_a_port_in_use(self, reference_bundle: Path, taken: str) -> None:
+        code, complaint = attempt("--bundle", str(reference_bundle), "--grpc-address", taken)
+        assert code == 1
+        assert f"can't listen at {taken}: Address already in use; choose another address with --grpc-address" in complaint
+
+    def test_a_model_that_needs_more_memory_than_allowed(self, reference_bundle: Path) -> None:
+        code, complaint = attempt("--bundle", str(reference_bundle), "--max-memory", "20M")
+        assert code == 1
+        assert "more than the 20 MiB allowed" in complaint
+
+    def test_a_batch_smaller_than_the_models_own_beam(self, reference_bundle: Path) -> None:
+        code, complaint = attempt("--bundle", str(reference_bundle), "--max-batch", "1")
+        assert code == 1
+        assert "raise --max-batch or --max-beam-size" in complaint
+
+
+@pytest.fixture(scope="module")
+def twins(reference_bundle: Path) -> Iterator[Server]:
+    bundles = [f"en-de={reference_bundle}", f"twin={reference_bundle}"]
+    with Server.start(bundles, "--threads", "1", "--log-requests") as server:
+        yield server
+
+
+class TestSeveralBundles:
+    def test_the_request_chooses(self, twins: Server) -> None:
+        caller = twins.caller()
+        for name in ("en-de", "twin"):
+            assert caller.translate(["It is raining."], model=name).details["model"] == name
+        caller.close()
+
+    @pytest.mark.parametrize(
+        ("options", "complaint"),
+        [({}, "has several models; set the option `model`"), ({"model": "fr-en"}, "no model 'fr-en' here; this server has")],
+    )
+    def test_a_request_that_chooses_none_is_refused(self, twins: Server, options: dict[str, str], complaint: str) -> None:
+        caller = twins.caller()
+        with pytest.raises(grpc.RpcError) as error:
+            caller.translate(["It is raining."], **options)
+        caller.close()
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert complaint in error.value.details()
+
+    def test_a_session_goes_back_to_its_own_engine(self, twins: Server) -> None:
+        caller = twins.caller()
+        sessions = [caller.encode(["It is raining."], model=name)[0] for name in ("en-de", "twin")]
+        for session in sessions:
+            best = caller.decode(session, {"do": "step", "candidates": 1}, [(0, -1, 0)])
+            assert best["BEST_TOKENS"].shape == (1, 1)
+            caller.decode(session, {"do": "close"})
+        caller.close()
+
+    def test_the_summary_names_models_memory_and_addresses(self, twins: Server) -> None:
+        summary = "\n".join(twins.lines)
+        assert "en-de" in summary
+        assert "twin" in summary
+        assert "MiB" in summary
+        assert f"gRPC       {twins.grpc}" in summary
+
+    def test_requests_are_logged_with_their_ids(self, twins: Server) -> None:
+        caller = twins.caller()
+        caller.translate(["It is raining."], model="twin", request_id="find-me")
+        caller.close()
+        (line,) = eventually(lambda: [line for line in twins.events("request") if line["request_id"] == "find-me"])
+        assert (line["outcome"], line["process"]) == ("ok", "engine twin")
