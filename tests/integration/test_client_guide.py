@@ -1,0 +1,30 @@
+"""The Python examples of docs/client.md, run as they are written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from served import Server
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "client.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", one.strip().splitlines()[-1]) for one in EXAMPLES])
+def test_the_example_runs(server: Server, tmp_path: Path, example: str) -> None:
+    (tmp_path / "book.en").write_text("It is raining.\n\nThank you!\n", encoding="utf-8")
+    (tmp_path / "example.py").write_text(example.replace("localhost:8001", server.grpc), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
