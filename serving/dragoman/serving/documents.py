@@ -91,12 +91,28 @@ class _Splitter:
             raise InvalidRequest(
                 f"a word of {end - start} characters is more than the {self.max_tokens} tokens that the model takes"
             )
+        spans = weak_spans(self.text, start, end, _WEAKER_AND_WEAKER[level])
         pieces: list[tuple[int, int]] = []
-        for piece in weak_spans(self.text, start, end, _WEAKER_AND_WEAKER[level]):
-            if pieces and self.fits(pieces[-1][0], piece[1]):
-                pieces[-1] = (pieces[-1][0], piece[1])
-            elif self.fits(*piece):
-                pieces.append(piece)
+        first = 0
+        while first < len(spans):
+            together = self._most_that_fit(spans, first)
+            if together:
+                pieces.append((spans[first][0], spans[first + together - 1][1]))
             else:
-                pieces += self.pieces(*piece, level + 1)
+                pieces += self.pieces(*spans[first], level + 1)
+            first += max(together, 1)
         return pieces
+
+    def _most_that_fit(self, spans: Sequence[tuple[int, int]], first: int) -> int:
+        """How many spans from `first` on make one piece: measured a few times, not once for every span."""
+        fitting, too_many = 0, 1
+        while first + too_many <= len(spans) and self.fits(spans[first][0], spans[first + too_many - 1][1]):
+            fitting, too_many = too_many, 2 * too_many
+        too_many = min(too_many, len(spans) - first + 1)
+        while too_many - fitting > 1:
+            middle = (fitting + too_many) // 2
+            if self.fits(spans[first][0], spans[first + middle - 1][1]):
+                fitting = middle
+            else:
+                too_many = middle
+        return fitting

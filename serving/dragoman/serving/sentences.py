@@ -22,6 +22,10 @@ _LAST_WORD = re.compile(r"[^\s" + re.escape(_OPENING) + r"]+$")
 _NEXT_WORD = re.compile(r"[\w'’]+")
 
 
+_IN_SIGHT = 60
+"""Characters around a mark that can matter: no word that does is longer. Looking further would cost a long text dearly."""
+
+
 def _words(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
@@ -84,7 +88,7 @@ def _in_line(line: str, language: str | None) -> Iterator[tuple[int, int]]:
 
 def _ends(line: str, match: re.Match[str], language: str | None) -> bool:
     """Does a sentence end at this mark?"""
-    following = line[match.end() :].lstrip()
+    following = line[match.end() : match.end() + _IN_SIGHT].lstrip()
     if not following:
         return True
     opened = following.lstrip(_OPENING)
@@ -93,7 +97,7 @@ def _ends(line: str, match: re.Match[str], language: str | None) -> bool:
         return False
     if match.group("mark") != "." or match.group("closing"):
         return True
-    word = _LAST_WORD.search(line, 0, match.start())
+    word = _LAST_WORD.search(line, max(0, match.start() - _IN_SIGHT), match.start())
     return word is None or _dot_ends(word.group(), opened, language)
 
 
