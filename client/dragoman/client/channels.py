@@ -80,7 +80,7 @@ def _options(connection: Connection) -> list[tuple[str, int | str]]:
         ("grpc.lb_policy_name", "round_robin"),  # a DNS name with several addresses is one channel over all of them
         ("grpc.enable_retries", 0),  # retry.py decides, with a budget
         ("grpc.keepalive_time_ms", int(connection.keepalive_s * 1000)),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.min_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2_000),

@@ -109,7 +109,9 @@ class Attempts:
             self._servers.down(self.server)
         else:
             self._servers.heard(self.server)
-        if not failure.retryable or self._made >= self._policy.max_attempts:
+        # A server that can't be used (a certificate that nobody trusts) says nothing about the others.
+        elsewhere = failure.server_down and len(self._tried) < len(self._servers)
+        if not (failure.retryable or elsewhere) or self._made >= self._policy.max_attempts:
             raise failure.error from None
         wait_s = self._wait_s(failure)
         if self._clock() + wait_s >= self._deadline:  # waiting would only turn a clear error into a vague one

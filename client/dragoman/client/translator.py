@@ -47,7 +47,7 @@ class Translator:
         timeout_s: float = 30.0,
         tls: TLS | None = None,
         retry: RetryPolicy | None = None,
-        keepalive_s: float = 60.0,
+        keepalive_s: float = 20.0,
     ) -> None:
         self._settings = settings_of(
             url, model=model, decoding=decoding, timeout_s=timeout_s, tls=tls, retry=retry, keepalive_s=keepalive_s

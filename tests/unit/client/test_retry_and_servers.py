@@ -137,3 +137,13 @@ def test_a_draining_server_is_left_out() -> None:
     failure = read_message("DRAINING: the server is shutting down")
     assert failure is not None
     assert (failure.retryable, failure.server_down) == (True, True)
+
+
+def test_a_server_that_is_of_no_use_leaves_the_others_to_be_tried(clock: Clock) -> None:
+    useless = Failure(ServerError("a certificate nobody trusts"), server_down=True)
+    tries = attempts(clock, RetryPolicy(), servers=2)
+    first = tries.server
+    assert tries.failed(useless) == 0.0
+    assert tries.server != first
+    with pytest.raises(ServerError):
+        tries.failed(useless)

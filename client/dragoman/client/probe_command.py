@@ -1,0 +1,69 @@
+"""`dragoman probe`: one real translation, for the health checks of containers and orchestrators."""
+
+from __future__ import annotations
+
+import argparse
+
+import grpc
+
+from dragoman.client.addresses import parse_addresses
+from dragoman.client.channels import Connection, open_channels, stub_of
+from dragoman.client.command_options import above_zero, add_server_flags, quiet_grpc, tls_of
+from dragoman.client.failures import read_message, read_status
+from dragoman.client.options import ask
+from dragoman.client.requests import translate_builder
+from dragoman.client.retry import RetryPolicy
+from dragoman.errors import UsageError
+
+__all__ = ["HELP", "configure", "run"]
+
+HELP = (
+    "Translate one word and say by the exit code whether that worked: a health check that can't be green while nothing is."
+)
+
+_EXAMPLES = """
+examples:
+  dragoman probe                    ready: can this server translate now?
+  dragoman probe --live             alive: a server that is full or draining has answered too, and must not be killed
+
+Exit code 0 when it did, 1 otherwise.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.epilog = _EXAMPLES
+    add_server_flags(parser)
+    parser.add_argument("--model", metavar="NAME", help="which bundle, when the server has several")
+    parser.add_argument("--live", action="store_true", help="a refusal (overloaded, draining, restarting) counts as alive")
+    parser.add_argument("--timeout", type=above_zero, default=5.0, metavar="SECONDS", help="for the answer (5)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when the server answered."""
+    connection = Connection(parse_addresses(arguments.to), tls_of(arguments), 60.0, RetryPolicy.never())
+    addresses = connection.addresses.targets
+    if len(addresses) != 1:
+        raise UsageError(f"--to {arguments.to} names {len(addresses)} servers; probe one at a time")
+    quiet_grpc()
+    # Not from the response cache, and only one token of it: the probe must cost next to nothing, but be decoded.
+    asked = ask({"cache": False, "max_length": 1, "beam_size": 1}, arguments.model, arguments.timeout)
+    request = translate_builder(["ok"], asked)(arguments.timeout)
+    channel = open_channels(connection)[0]
+    try:
+        stub_of(channel).ModelInfer(request, timeout=arguments.timeout)
+    except grpc.RpcError as error:
+        _judge(error, addresses[0], arguments.live)
+    finally:
+        channel.close()
+    return 0
+
+
+def _judge(error: grpc.RpcError, address: str, live: bool) -> None:
+    """Return when the failure shows a server that is alive, and that is enough; raise what is wrong otherwise."""
+    details = error.details() or ""
+    refusal = read_message(details)
+    # Only refusals that pass by themselves are signs of life: an INTERNAL error is what restarts are for.
+    if live and refusal is not None and refusal.retryable:
+        return
+    raise read_status(error.code(), details, address).error
