@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@test -f $(LOCK) || { echo "dragoman runs on Python 3.10 to 3.12; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time) …"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) torch==2.13.0 hatchling editables
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) torch==2.13.0 hatchling editables poetry-core
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) --no-build-isolation --editable '.[dev]'
 	@touch $(STAMP)
 

@@ -150,8 +150,12 @@ class Server:
 
     @classmethod
     def start(cls, bundles: Sequence[str], *arguments: str) -> Server:
-        process = launch([*(part for bundle in bundles for part in ("--bundle", bundle)), *arguments])
-        server = cls(process, "", "")
+        return cls.of([*(part for bundle in bundles for part in ("--bundle", bundle)), *arguments])
+
+    @classmethod
+    def of(cls, arguments: Sequence[str], program: str = str(Path(sys.executable).with_name("dragoman"))) -> Server:
+        """The server that `program serve arguments` starts, when it is ready."""
+        server = cls(launch(arguments, program), "", "")
         ready: queue.Queue[str] = queue.Queue()
         server.readers = [
             threading.Thread(target=server._read_output, args=(ready,)),
@@ -243,10 +247,12 @@ class Server:
             self.log.append(line.rstrip())
 
 
-def launch(arguments: Sequence[str]) -> subprocess.Popen[str]:
+def launch(
+    arguments: Sequence[str], program: str = str(Path(sys.executable).with_name("dragoman"))
+) -> subprocess.Popen[str]:
     """`dragoman serve` on free loopback ports."""
-    command = [str(Path(sys.executable).with_name("dragoman")), "serve", *arguments]
+    command = [program, "serve", *arguments]
     for option in ("--grpc-address", "--metrics-address"):
-        if option not in arguments:
+        if not any(argument.partition("=")[0] == option for argument in arguments):
             command += [option, "127.0.0.1:0"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

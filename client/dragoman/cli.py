@@ -24,6 +24,7 @@ _SUMMARY = {
     "serve": "serve bundles behind Triton",
     "translate": "translate text over gRPC",
     "status": "what a server is doing",
+    "probe": "health check: one real translation",
     "loadtest": "load-test a deployment",
 }
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130

@@ -1,0 +1,198 @@
+"""The Dockerfile's steps replayed in a clean virtual environment, and its command run with the embedded Triton."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from compose_files import ROOT, compose, versions
+
+from dragoman.serving.triton.flags import CLOSED_BY_DEFAULT, Address, Tls, TritonFlags
+from dragoman.serving.triton.installation import Installation, find_installation, official
+from served import Caller, Server, eventually
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def instructions(name: str, stage: str) -> list[str]:
+    """What an instruction says each time it stands in a stage, continuation lines joined."""
+    joined = re.sub(r"\\\n\s*", " ", DOCKERFILE)
+    stages = re.split(r"^FROM .* AS ", joined, flags=re.MULTILINE)
+    text = next(text for text in stages if text.startswith(f"{stage}\n"))
+    return re.findall(rf"^{name} (.*)$", text, re.MULTILINE)
+
+
+def defaults() -> dict[str, str]:
+    return dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILE, re.MULTILINE))
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A virtual environment that has the wheel; the packages it depends on are borrowed from this one."""
+
+    python: Path
+
+    def run(self, *arguments: str) -> str:
+        done = subprocess.run([str(self.python), *arguments], capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built by the command of the `wheel` stage from a copy of exactly what that stage copies."""
+    source, wheels = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
+    for copy in instructions("COPY", "wheel"):
+        *names, target = copy.split()
+        destination = source / target
+        for name in names:
+            subprocess.run(["cp", "-r", str(ROOT / name), str(destination)], check=True)
+    build = shlex.split(instructions("RUN", "wheel")[-1].replace("/wheels", str(wheels)))
+    assert build[0] == "python"
+    subprocess.run([sys.executable, *build[1:]], cwd=source, check=True, capture_output=True, timeout=120)
+    (built,) = wheels.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
+    home = tmp_path_factory.mktemp("clean") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+    packages = home / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(home / "bin" / "python"),
+            "install",
+            "--no-deps",
+            "--quiet",
+            str(wheel),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    # A path in a .pth file is searched, but the .pth files in it are not read: our editable install stays out of sight.
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return Clean(home / "bin" / "python")
+
+
+@pytest.fixture(scope="module")
+def deployed(clean: Clean, reference_bundle: Path) -> Iterator[Server]:
+    """The command of the compose file, from the wheel; only paths and ports are this machine's."""
+    command = compose("docker-compose.yml")["services"]["triton"]["command"]
+    here = [
+        re.sub(r"address=0\.0\.0\.0:\d+", "address=127.0.0.1:0", part).replace("/bundles/en-de", str(reference_bundle))
+        for part in command
+    ]
+    assert here[0] == "serve"
+    with Server.of(here[1:], program=str(clean.python.with_name("dragoman"))) as server:
+        yield server
+
+
+def test_defaults_are_those_of_the_version_file() -> None:
+    known = versions()
+    assert defaults()["TRITON_IMAGE"] == known["triton"]["image"]
+    assert defaults()["TRITON_TAG"] == known["triton"]["tag"]
+    assert defaults()["PYTHON_IMAGE"] == known["around"]["python_image"]
+
+
+def test_the_image_is_not_older_than_the_security_bulletins_ask_for() -> None:
+    triton = versions()["triton"]
+    assert tuple(map(int, triton["tag"].partition("-")[0].split("."))) >= tuple(map(int, triton["floor"].split(".")))
+
+
+def test_the_locked_versions_are_those_of_the_images_python() -> None:
+    lock = f"constraints/python{versions()['triton']['python']}.txt"
+    for stage in ("client", "export", "serving"):
+        assert instructions("COPY", stage) == [f"{lock} /constraints.txt"]
+    locked = (ROOT / lock).read_text(encoding="utf-8").splitlines()
+    onnxruntime = versions()["runtime"]["onnxruntime"]
+    assert {f"onnxruntime=={onnxruntime}", f"onnxruntime-gpu=={onnxruntime}"} <= set(locked)
+
+
+def test_a_digest_pins_the_image() -> None:
+    (serving,) = [line for line in DOCKERFILE.splitlines() if line.startswith("FROM") and line.endswith("AS serving")]
+    assert serving == "FROM ${TRITON_IMAGE}:${TRITON_TAG}${TRITON_DIGEST:+@${TRITON_DIGEST}} AS serving"
+
+
+def test_no_image_runs_as_root() -> None:
+    for stage in ("client", "export", "serving"):
+        assert instructions("USER", stage) == ["10001:10001"]
+
+
+def test_the_build_context_has_what_is_copied_and_nothing_else() -> None:
+    allowed = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line.startswith("!")
+    }
+    copied = {
+        name.split("/")[0]
+        for stage in ("wheel", "client", "export", "serving")
+        for copy in instructions("COPY", stage)
+        for name in copy.split()[:-1]
+    }
+    assert allowed == copied
+
+
+def test_the_wheel_imports_all_three_parts_and_brings_the_triton_models(clean: Clean) -> None:
+    code = (
+        "import dragoman.client, dragoman.serving.command, dragoman.export.command; "
+        "from dragoman.serving.triton.installation import model_repository as m; "
+        "import json; print(json.dumps([str(m()), sorted(p.name for p in m().iterdir())]))"
+    )
+    repository, models = json.loads(clean.run("-c", code))
+    assert Path(repository).is_relative_to(clean.python.parents[1])
+    assert {"translate", "translate_stream", "encoder", "decoder"} <= set(models)
+
+
+def test_the_entry_point_serves_with_the_embedded_triton(deployed: Server) -> None:
+    caller = Caller(deployed.grpc)
+    try:
+        assert caller.translate(["Where is the station?"]).best[0]
+    finally:
+        caller.close()
+
+
+def test_the_health_check_is_green_while_it_serves_and_red_when_it_is_gone(
+    clean: Clean, deployed: Server, reference_bundle: Path
+) -> None:
+    _, program, *arguments = compose("docker-compose.yml")["services"]["triton"]["healthcheck"]["test"]
+    check = [str(clean.python.with_name(program)), *arguments]
+    for address, code in ((deployed.grpc, 0), ("127.0.0.1:1", 1)):
+        here = [part.replace("127.0.0.1:8001", address) for part in check]
+        assert subprocess.run(here, capture_output=True, check=False, timeout=60).returncode == code
+
+
+def test_the_admin_endpoints_and_http_are_closed_in_the_running_server(deployed: Server) -> None:
+    import psutil
+
+    (triton,) = eventually(lambda: deployed.children()["triton"])
+    flags = psutil.Process(triton).cmdline()[1:]
+    assert "--allow-http=false" in flags
+    assert any(flag.startswith(f"--grpc-restricted-protocol={','.join(CLOSED_BY_DEFAULT)}:") for flag in flags)
+
+
+def test_the_containers_flags_are_the_embedded_servers_but_for_the_backends(tmp_path: Path) -> None:
+    """One class writes both; what differs is where the backends lie, which the installation says."""
+
+    def argv(installation: Installation) -> list[str]:
+        tls = Tls(Path("/c.pem"), Path("/k.pem"), Path("/roots.pem"))
+        here = Address("127.0.0.1", 8001)
+        return TritonFlags(
+            Path("/models"), installation.backend_directory, here, Address("127.0.0.1", 8002), "token", "prefix", tls=tls
+        ).argv()
+
+    embedded, container = argv(find_installation(tmp_path / "triton")), argv(official(Path("/opt/tritonserver")))
+    differing = [(ours, theirs) for ours, theirs in zip(embedded, container, strict=True) if ours != theirs]
+    assert [theirs for _, theirs in differing] == ["--backend-directory=/opt/tritonserver/backends"]
