@@ -5,6 +5,9 @@
 perf_analyzer is the C++ binary inside the tritonclient 2.51.0 wheel. It lives in an environment of its own under the
 cache, beside the two libraries it wants: CUDA's runtime (a wheel; no GPU is needed) and libb64 (a Debian package, which
 is unpacked there, not installed).
+
+The tools take turns. With --together they run at the same time, each with its own requests in flight: on a machine that
+others use too, both then meet the same minutes, and what they say must still agree.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,11 +32,12 @@ from benchmarks.results import write_results
 from benchmarks.statistics import Spread, ratios
 from dragoman.client.addresses import parse_addresses
 from dragoman.loadtest.plan import ClosedLoop, Plan
-from dragoman.loadtest.run import run
+from dragoman.loadtest.run import Observer, Snapshot, run
 from dragoman.loadtest.sender import RequestSettings, Target
 from dragoman.loadtest.workload import Item, Workload
 
 ENVIRONMENT = Environment("perf_analyzer", ("tritonclient==2.51.0", "nvidia-cuda-runtime-cu12==12.9.79"))
+_START_S = 0.5
 WINDOWS = 3  # perf_analyzer takes three windows as one measurement
 
 
@@ -51,7 +56,8 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         address = arguments.to or stack.enter_context(_served(arguments.bundle))
         for concurrency in arguments.concurrency:
-            ours, theirs = _interleaved(address, sentences, concurrency, arguments.rounds, arguments.seconds)
+            measure = _together if arguments.together else _in_turn
+            ours, theirs = measure(address, sentences, concurrency, arguments.rounds, arguments.seconds)
             rate = ratios([one.rate for one in ours], [one.rate for one in theirs])
             p50 = ratios([one.p50_ms for one in ours], [one.p50_ms for one in theirs])
             rows.append(f"| {concurrency} | {_middle(theirs)} | {_middle(ours)} | {rate} | {p50} | {_verdict(rate, p50)} |")
@@ -65,10 +71,11 @@ def main() -> int:
                 }
             )
     head = "| at a time | perf_analyzer | dragoman loadtest | rate ratio | p50 ratio | within 10% |"
+    turns = "both at the same time" if arguments.together else "one after the other"
     note = (
         f"Greedy search, {len(sentences)} sentences in turn, {arguments.rounds} rounds of {arguments.seconds:g} s a tool, "
-        "one after the other; ratios are ours over theirs, median (lowest to highest). perf_analyzer of tritonclient 2.51, "
-        f"asynchronous. Load average at the end: {load_average():.1f}."
+        f"{turns}; ratios are ours over theirs, median (lowest to highest). perf_analyzer of tritonclient 2.51, asynchronous. "
+        f"Load average at the end: {load_average():.1f}."
     )
     command = f"python -m benchmarks.against_perf_analyzer {' '.join(sys.argv[1:])}".strip()
     result = {"machine": describe_machine(), "command": command, "load_average": load_average(), "cells": figures}
@@ -84,6 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workload", type=Path, required=True, help="sentences, one a line; .tsv: the first column")
     parser.add_argument("--sentences", type=int, default=64, help="how many of them, in turn")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8], help="requests at a time")
+    parser.add_argument("--together", action="store_true", help="both tools at the same time")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=6.0, help="of one measurement")
     return parser.parse_args()
@@ -94,7 +102,7 @@ def _sentences(path: Path, count: int) -> list[str]:
     return [line.split("\t")[0] for line in lines if line.strip()][:count]
 
 
-def _interleaved(
+def _in_turn(
     address: str, sentences: list[str], concurrency: int, rounds: int, seconds: float
 ) -> tuple[list[Round], list[Round]]:
     """Both tools in turn, and in turn the first: neither always meets the warmer machine."""
@@ -110,10 +118,33 @@ def _interleaved(
     return ours, theirs
 
 
-def _measure_ours(address: str, sentences: list[str], concurrency: int, seconds: float) -> Round:
+def _together(
+    address: str, sentences: list[str], concurrency: int, rounds: int, seconds: float
+) -> tuple[list[Round], list[Round]]:
+    """Both tools at once; theirs needs about as long to start as is left of our warm-up."""
+    ours: list[Round] = []
+    theirs: list[Round] = []
+    for number in range(rounds):
+        with ThreadPoolExecutor(1) as pool:
+            started: list[Future[Round]] = []
+
+            def start(snapshot: Snapshot) -> None:
+                if snapshot.elapsed_s > -_START_S and not started:  # noqa: B023
+                    started.append(pool.submit(_measure_theirs, address, sentences, concurrency, seconds))  # noqa: B023
+
+            ours.append(_measure_ours(address, sentences, concurrency, seconds, start))
+            theirs.append(started[0].result())
+        print(f"{concurrency} at a time each, round {number + 1}: ours {ours[-1]}, theirs {theirs[-1]}", file=sys.stderr)
+    return ours, theirs
+
+
+def _measure_ours(
+    address: str, sentences: list[str], concurrency: int, seconds: float, observe: Observer = lambda _: None
+) -> Round:
     workload = Workload("same", tuple(Item(sentence) for sentence in sentences))
     load = ClosedLoop(concurrency, seconds)
-    figures = run(Plan(Target(parse_addresses(address)), workload, load, RequestSettings(beam_size=1))).figures
+    plan = Plan(Target(parse_addresses(address)), workload, load, RequestSettings(beam_size=1), warm_up_s=2.0)
+    figures = run(plan, observe=observe).figures
     return Round(figures.answered_rate, figures.latency.p50 * 1000)
 
 

@@ -22,7 +22,7 @@ from dragoman.loadtest.tally import Tally
 from dragoman.loadtest.transport_sender import open_sender as open_transport_sender
 from dragoman.loadtest.worker import Done, Progress
 
-__all__ = ["Snapshot", "run"]
+__all__ = ["Observer", "Snapshot", "run"]
 
 _LOOK_EVERY_S = 0.1
 
