@@ -74,7 +74,7 @@ def main() -> int:
     turns = "both at the same time" if arguments.together else "one after the other"
     note = (
         f"Greedy search, {len(sentences)} sentences in turn, {arguments.rounds} rounds of {arguments.seconds:g} s a tool, "
-        f"{turns}; ratios are ours over theirs, median (lowest to highest). perf_analyzer of tritonclient 2.51, asynchronous. "
+        f"{turns}; ratios are ours over theirs, median (lowest to highest). perf_analyzer of tritonclient 2.51, async. "
         f"Load average at the end: {load_average():.1f}."
     )
     command = f"python -m benchmarks.against_perf_analyzer {' '.join(sys.argv[1:])}".strip()

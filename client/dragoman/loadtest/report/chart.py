@@ -95,8 +95,8 @@ class Chart:
             return
         y = self.y.at(value)
         self._marks.append(f'<path class="limit" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>')
-        place = f'x="{WIDTH - _RIGHT}" y="{y - 4:.1f}"'
-        self._marks.append(f'<text class="mark" {place} text-anchor="end">{html.escape(label)}</text>')
+        place = f'x="{_LEFT + 4}" y="{y - 4:.1f}"'  # at the left: latencies tend to grow to the right
+        self._marks.append(f'<text class="mark" {place}>{html.escape(label)}</text>')
 
     def say(self, words: str) -> None:
         """Words in the middle of a plot that has nothing to show."""
