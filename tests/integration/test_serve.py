@@ -57,6 +57,37 @@ class TestTranslate:
         assert [caller.answer(future.result()).best for future in together] == alone
 
 
+class TestDocuments:
+    def test_keep_their_lines_and_spaces(self, caller: Caller) -> None:
+        first, second = "It is raining.", "Where is the station?"
+        alone = [caller.translate([text]).best[0] for text in (first, second)]
+        (said,) = caller.translate([f"  {first}\n\n\t{second}\n"]).best
+        assert said == f"  {alone[0]}\n\n\t{alone[1]}\n"
+
+    def test_are_one_text_of_many_parts(self, caller: Caller) -> None:
+        answer = caller.translate(["It is raining.\n" * 300], cache=False)
+        assert answer.details["texts"][0]["parts"] == 300
+        assert answer.best == [(caller.translate(["It is raining."]).best[0] + "\n") * 300]
+
+    def test_longer_than_the_model_are_never_cut(self, caller: Caller) -> None:
+        sentence = "Tom is reading a book in the garden. "
+        answer = caller.translate([sentence * 120], cache=False)
+        assert answer.details["texts"][0]["parts"] == 120
+        assert answer.best[0].count("Tom") >= 120
+
+    def test_a_sentence_that_is_too_long_is_split_or_refused_as_asked(self, caller: Caller) -> None:
+        endless = "and then he said, " * 400
+        assert caller.translate([endless], cache=False).details["texts"][0]["parts"] > 1
+        with pytest.raises(grpc.RpcError, match=r"a sentence has .* tokens, the model takes"):
+            caller.translate([endless], long_input="refuse")
+
+    def test_stream_in_their_own_order(self, caller: Caller) -> None:
+        text = "Tom is reading a book in the garden.\nIt is raining.\n\nWhere is the station?"
+        chunks = [response["chunk"] for response in caller.stream(text, cache=False)]
+        assert ["".join(chunks)] == caller.translate([text], cache=False).best
+        assert len(chunks) > 3
+
+
 class TestResponseCache:
     def test_a_repeated_text_is_answered_from_it(self, caller: Caller) -> None:
         first = caller.translate(["The weather is fine today."])

@@ -46,8 +46,14 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(small: Server, 
     assert refused
     assert len(refused) < len(futures)
     assert all(error.code() is grpc.StatusCode.UNAVAILABLE for error in refused)
-    assert all(re.match(r"OVERLOADED retry_after_ms=\d+: the queue is full", error.details()) for error in refused)
+    for error in refused:
+        assert re.match(r"OVERLOADED retry_after_ms=\d+: the queue is full", error.details())
     assert first[0].exception() is not None, "a refusal comes before any answer"
+
+
+def test_a_document_longer_than_the_queue_is_translated_all_the_same(small: Server, caller: Caller) -> None:
+    answer = caller.translate(["It is raining.\n" * 40], cache=False, beam_size=1)
+    assert answer.best[0].count("\n") == 40
 
 
 def test_a_request_is_given_up_when_its_time_has_passed(small: Server, caller: Caller) -> None:

@@ -12,7 +12,7 @@ from dragoman.search import Hypothesis, search_batch
 from dragoman.serving.engine.admission import Admission
 from dragoman.serving.engine.counters import Counters, Gauges
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
-from dragoman.serving.engine.request import Event, Finished, Progress, Request
+from dragoman.serving.engine.request import Event, Finished, Progress, Request, Started
 from dragoman.serving.engine.running import RunningLane
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.sessions import Sessions
@@ -103,6 +103,8 @@ class Engine:
     def _admit_newcomers(self) -> list[Event]:
         """Encode some of those who wait: a bounded number of tokens, so that those who run are not held up."""
         failed: list[Event] = []
+        if sum(lane.rows for lane in self._lanes.values()) >= self.limits.max_rows:
+            return failed  # most steps under load: nothing to weigh
         budget = self.limits.encode_tokens_per_step
         while budget > 0 and len(self._waiting):
             room = self._admission.room(self._lanes.values())
@@ -110,12 +112,13 @@ class Engine:
             if not tickets:
                 break
             budget -= max(ticket.source_tokens for ticket in tickets) * len(tickets)
-            failed += self._begin(tickets)
-        return failed
+            events += self._begin(tickets)
+        return events
 
     def _begin(self, tickets: Sequence[Ticket]) -> list[Event]:
         """Encode these together and let each join the lane of its width."""
         now = self._clock()
+        begun: list[Event] = [Started(ticket.request) for ticket in tickets if ticket.admitted_s is None]
         for ticket in tickets:
             ticket.order = next(self._orders)
             if ticket.admitted_s is None:
@@ -132,7 +135,7 @@ class Engine:
             newcomers = [tickets[index] for index in indices]
             self._make_room(self._lane(width), newcomers)
             self._lane(width).join(newcomers, encoded, indices)
-        return []
+        return begun
 
     def _make_room(self, lane: RunningLane, newcomers: Sequence[Ticket] = ()) -> None:
         """Let the lane grow for its next step; if memory is short, the latest requests give way and start again later."""

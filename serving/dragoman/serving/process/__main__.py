@@ -30,6 +30,8 @@ def main(control: socket.socket, listens_at: Path) -> int:
         bundle = open_bundle(settings)
         connections = Connections(supervisor, listens_at)
     except DragomanError as error:
+        if error.__cause__ is not None:  # a library's own words are for the log, not for the operator's one line
+            _log.exception("the bundle could not be opened")
         supervisor.send(Frame(Kind.FAILED, 0, (type(error).__name__.encode(), str(error).encode())))
         return 1
     supervisor.send(json_frame(Kind.READY, bundle.introduction()))

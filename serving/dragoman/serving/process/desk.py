@@ -7,18 +7,18 @@ import logging
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from dragoman.errors import Cancelled, InvalidRequest, RequestError
+from dragoman.errors import Cancelled, InvalidRequest, Overloaded, RequestError
 from dragoman.serving import metrics
 from dragoman.serving.engine import Engine, Event, Finished, Progress, Request, Started
 from dragoman.serving.failures import Failure, outcome_of
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.logs import event as log_event
-from dragoman.serving.process.admission import read_texts
+from dragoman.serving.process.admission import Terms, read_texts
 from dragoman.serving.process.answers import Effort, TextAnswer, details, translation_parts
-from dragoman.serving.process.jobs import Job, Stream, TextWork
+from dragoman.serving.process.jobs import Job, Piece, Stream, TextWork
 from dragoman.serving.process.opening import OpenBundle
 from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.wire import ErrorCode
@@ -38,10 +38,11 @@ class TranslationDesk:
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
         self._jobs: dict[tuple[Channel, int], Job] = {}
         self._intake: deque[Job] = deque()
-        self._parts: dict[str, tuple[Job, TextWork, int]] = {}
+        self._pieces: dict[str, tuple[Job, Piece]] = {}
+        self._share = bundle.engine.limits.max_rows  # parts of one job that the engine has at a time
         self._ids = itertools.count()
         self._started: dict[Channel, list[int]] = {}
-        self.texts_taken = 0
+        self.pieces_taken = 0
 
     @property
     def open_jobs(self) -> int:
@@ -68,8 +69,12 @@ class TranslationDesk:
         except RequestError as error:
             self._refuse(channel, frame.request, error)
             return
+        if self._is_probe(terms) and self._engine.busy:
+            self._say(channel, frame.request, Failure.overloaded("busy with real requests, which proves as much", 1.0))
+            return
         job = Job(channel, frame.request, terms, [TextWork(text) for text in texts], arrived_s)
         job.wants_stream = frame.kind is Kind.STREAM
+        job.requests = self._requests(job)
         self._jobs[channel, frame.request] = job
         self._intake.append(job)
 
@@ -95,28 +100,29 @@ class TranslationDesk:
             if job.ended:
                 continue
             try:
-                self._submit_next_text(job)
+                self._submit_next(job)
+            except Overloaded as error:
+                if not job.submitted:
+                    self._fail(job, error)
+                    continue
+                self._intake.append(job)  # admitted already: it goes on when there is room
+                return
             except RequestError as error:
                 self._fail(job, error)
-                continue
-            if job.taken_in < len(job.works):
-                self._intake.append(job)  # behind the others: every request gets its turn
-            elif job.is_complete:
-                self._answer(job)
 
     def handle(self, happened: Event) -> None:
         """What the engine says of one part of a text."""
-        if happened.request.id not in self._parts:
-            return  # its request has ended already
-        job, work, part = self._parts[happened.request.id]
+        if happened.request.id not in self._pieces:
+            return  # its job has ended already
+        job, piece = self._pieces[happened.request.id]
         if isinstance(happened, Started):
             self._tell_started(job)
         elif isinstance(happened, Progress):
-            self._grow(job, job.stream.decided(part, happened.tokens) if job.stream else "")
+            self._grow(job, job.stream.decided(piece.part, happened.tokens) if job.stream else "")
         elif happened.error is not None:
             self._fail(job, happened.error)
         else:
-            self._take_result(job, work, part, happened)
+            self._take_result(job, piece, happened)
 
     def send_started(self) -> None:
         """Tell the stubs whose requests are in the running batch now."""
@@ -126,31 +132,45 @@ class TranslationDesk:
 
     # How a job goes on.
 
-    def _submit_next_text(self, job: Job) -> None:
-        work = job.works[job.taken_in]
-        job.taken_in += 1
-        self.texts_taken += 1
-        if (known := self._known(job, work)) is not None:
-            now_s = time.monotonic() - job.arrived_s
-            work.answer, work.effort = known, Effort(now_s, now_s, now_s, 0, cached=True)
+    def _submit_next(self, job: Job) -> None:
+        """Give the engine the job's next part, and the job its next place in line."""
+        piece = job.refused or next(job.requests, None)
+        if piece is None:
+            if job.is_complete:
+                self._answer(job)
             return
-        work.document, sources = self._bundle.plan(work.text, job.terms)
-        work.results = [None] * len(sources)
-        work.submitted_s = time.monotonic()
-        if job.wants_stream:
-            job.stream = Stream(work.document, self._bundle.tokenizer.decode)
-        for part, source in enumerate(sources):
-            request = Request(
-                id=str(next(self._ids)),
-                source=source,
-                options=self._bundle.options_for(job.terms, is_first=part == 0),
-                priority=job.terms.priority,
-                deadline_s=job.deadline_s,
-                stream=job.wants_stream,
-            )
-            self._engine.submit(request)
-            job.open_ids.add(request.id)
-            self._parts[request.id] = (job, work, part)
+        job.refused = piece
+        self._engine.submit(piece.request)
+        job.refused = None
+        job.submitted += 1
+        self.pieces_taken += 1
+        job.open_ids.add(piece.request.id)
+        self._pieces[piece.request.id] = (job, piece)
+        job.parked = len(job.open_ids) >= self._share
+        if not job.parked:
+            self._intake.append(job)  # behind the others: every request gets its turn
+
+    def _requests(self, job: Job) -> Iterator[Piece]:
+        """Every part of every text, made when its turn comes; texts that were answered before need none."""
+        for work in job.works:
+            if (known := self._known(job, work)) is not None:
+                now_s = time.monotonic() - job.arrived_s
+                work.answer, work.effort = known, Effort(now_s, now_s, now_s, 0, cached=True)
+                continue
+            document = self._bundle.plan(work.text, job.terms)
+            work.plan(document)
+            if job.wants_stream:
+                job.stream = Stream(document, self._bundle.tokenizer.decode)
+            for part, text in enumerate(document.parts):
+                request = Request(
+                    id=str(next(self._ids)),
+                    source=tuple(self._bundle.tokenizer.encode(text)),
+                    options=self._bundle.options_for(job.terms, is_first=part == 0),
+                    priority=job.terms.priority,
+                    deadline_s=job.deadline_s,
+                    stream=job.wants_stream,
+                )
+                yield Piece(request, work, part)
 
     def _known(self, job: Job, work: TextWork) -> TextAnswer | None:
         if not (self._cache.enabled and job.terms.cache):
@@ -159,20 +179,22 @@ class TranslationDesk:
         self._recorder.count(metrics.CACHE_MISSES if known is None else metrics.CACHE_HITS)
         return known
 
-    def _take_result(self, job: Job, work: TextWork, part: int, result: Finished) -> None:
-        del self._parts[result.request.id]
+    def _take_result(self, job: Job, piece: Piece, result: Finished) -> None:
+        del self._pieces[result.request.id]
         job.open_ids.discard(result.request.id)
-        work.results[part] = result
+        work = piece.work
         self._observe(job, result)
         if job.stream is not None:
-            self._grow(job, job.stream.finished(part, result.hypotheses[0].tokens))
-        if not work.all_parts_are_back:
-            return
-        work.finish(self._bundle.tokenizer.decode, job.arrived_s)
-        if work.answer is not None and self._cache.enabled and job.terms.cache:
-            self._cache.put(_key(job, work), work.answer, work.answer.size_bytes + 2 * len(work.text))
+            self._grow(job, job.stream.finished(piece.part, result.hypotheses[0].tokens))
+        if work.take(piece.part, result):
+            work.finish(self._bundle.tokenizer.decode, job.arrived_s)
+            if work.answer is not None and self._cache.enabled and job.terms.cache:
+                self._cache.put(_key(job, work), work.answer, work.answer.size_bytes + 2 * len(work.text))
         if job.is_complete:
             self._answer(job)
+        elif job.parked:
+            job.parked = False
+            self._intake.append(job)
 
     def _tell_started(self, job: Job) -> None:
         if not job.said_started:
@@ -201,28 +223,30 @@ class TranslationDesk:
     def _fail(self, job: Job, error: RequestError) -> None:
         failure = Failure.of(error)
         self._abandon(job)
-        self._send(job.origin, Frame(Kind.ERROR, job.number, (failure.code.value.encode(), failure.text.encode())))
+        self._say(job.origin, job.number, failure)
         self._count(job, outcome_of(error))
         if failure.code is ErrorCode.INTERNAL:
             log_event(_log, logging.ERROR, "request failed", {"request_id": job.terms.request_id, "reason": str(error)})
 
     def _refuse(self, channel: Channel, number: int, error: RequestError) -> None:
         """A request that never became a job."""
-        failure = Failure.of(error)
-        self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))
+        self._say(channel, number, Failure.of(error))
         self._recorder.count(metrics.REQUESTS, label=outcome_of(error))
+
+    def _say(self, channel: Channel, number: int, failure: Failure) -> None:
+        self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))
 
     def _abandon(self, job: Job) -> None:
         """Nothing of the job is left here or, after the next step, in the engine."""
         job.ended = True
         self._jobs.pop((job.origin, job.number), None)
         for request_id in job.open_ids:
-            del self._parts[request_id]
+            del self._pieces[request_id]
             self._engine.cancel(request_id)
         job.open_ids.clear()
 
     def _observe(self, job: Job, result: Finished) -> None:
-        if self._is_probe(job):
+        if self._is_probe(job.terms):
             return
         timings, tokens = result.timings, len(result.hypotheses[0].tokens)
         self._recorder.observe(metrics.QUEUE_SECONDS, timings.queue_s)
@@ -232,7 +256,7 @@ class TranslationDesk:
                 self._recorder.observe(metrics.TOKEN_SECONDS, (timings.total_s - timings.first_token_s) / (tokens - 1))
 
     def _count(self, job: Job, outcome: str) -> None:
-        if self._is_probe(job):
+        if self._is_probe(job.terms):
             return
         total_s = time.monotonic() - job.arrived_s
         self._recorder.count(metrics.REQUESTS, label=outcome)
@@ -245,8 +269,8 @@ class TranslationDesk:
             fields = {"request_id": job.terms.request_id, "outcome": outcome, "texts": len(job.works)}
             log_event(_log, logging.INFO, "request", {**fields, "total_ms": round(total_s * 1000, 2)})
 
-    def _is_probe(self, job: Job) -> bool:
-        return job.terms.request_id == self._bundle.settings.probe_id
+    def _is_probe(self, terms: Terms) -> bool:
+        return terms.request_id == self._bundle.settings.probe_id
 
 
 def _key(job: Job, work: TextWork) -> tuple[object, ...]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dragoman.search import Hypothesis
 from dragoman.serving.documents import Document
-from dragoman.serving.engine import Finished
+from dragoman.serving.engine import Finished, Request
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.process.admission import Terms
 from dragoman.serving.process.answers import Effort, Said, TextAnswer
 
-__all__ = ["Job", "Stream", "TextWork"]
+__all__ = ["Job", "Piece", "Stream", "TextWork"]
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -24,13 +25,23 @@ class TextWork:
     text: str
     document: Document | None = None
     results: list[Finished | None] = field(default_factory=list)
+    missing: int = 0
     submitted_s: float = 0.0
     answer: TextAnswer | None = None
     effort: Effort | None = None
 
-    @property
-    def all_parts_are_back(self) -> bool:
-        return bool(self.results) and all(self.results)
+    def plan(self, document: Document) -> None:
+        """These are the parts; nothing of them is back."""
+        self.document = document
+        self.results = [None] * len(document.parts)
+        self.missing = len(document.parts)
+        self.submitted_s = time.monotonic()
+
+    def take(self, part: int, result: Finished) -> bool:
+        """A part is back; True when it was the last."""
+        self.results[part] = result
+        self.missing -= 1
+        return self.missing == 0
 
     def finish(self, decode: Decode, arrived_s: float) -> None:
         """Join the parts, which are all back."""
@@ -111,6 +122,15 @@ class Stream:
         return chunk
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One part of a text, as the engine gets it."""
+
+    request: Request
+    work: TextWork
+    part: int
+
+
 @dataclass(eq=False, slots=True)
 class Job:
     """One request of a stub, and everything that belongs to it."""
@@ -122,7 +142,10 @@ class Job:
     arrived_s: float
     stream: Stream | None = None
     wants_stream: bool = False
-    taken_in: int = 0  # texts that the engine has
+    requests: Iterator[Piece] = field(default_factory=lambda: iter(()))
+    refused: Piece | None = None  # by a full queue; it is tried again
+    submitted: int = 0
+    parked: bool = False  # has its share of the engine; goes on when a part is back
     open_ids: set[str] = field(default_factory=set)
     said_started: bool = False
     ended: bool = False

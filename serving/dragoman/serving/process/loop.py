@@ -73,7 +73,7 @@ class EngineLoop:
                 if frame.parts[0] == metrics.PUBLISHED_BY:
                     self._watchers.add(channel)
             case Kind.PING:
-                progress = self._engine.counters.steps + self._desk.texts_taken
+                progress = self._engine.counters.steps + self._desk.pieces_taken
                 pulse = {"progress": progress, "open_requests": self._desk.open_jobs}
                 self._connections.send(channel, json_frame(Kind.PONG, pulse))
             case Kind.DRAIN:

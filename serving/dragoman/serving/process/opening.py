@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,9 @@ from dragoman.serving.runtime.settings import RuntimeSettings
 __all__ = ["OpenBundle", "engine_limits", "open_bundle"]
 
 
+_AROUND = 3  # a language token, the mark of a first word, the end token
+
+
 @dataclass(frozen=True, slots=True)
 class OpenBundle:
     """One model that is ready to translate. `version` changes whenever anything in the bundle does."""
@@ -33,22 +37,22 @@ class OpenBundle:
     contract: MemoryContract
     admission: Admission
 
-    def plan(self, text: str, terms: Terms) -> tuple[Document, list[tuple[int, ...]]]:
-        """The parts that `text` is translated in and their ids: itself, or its sentences when it is too long."""
-        ids: dict[str, tuple[int, ...]] = {}  # measuring a part tokenises it, so it is not done again
-
-        def count_tokens(part: str) -> int:
-            ids[part] = tuple(self.tokenizer.encode(part))
-            return len(ids[part])
-
-        document = split_document(
+    def plan(self, text: str, terms: Terms) -> Document:
+        """The parts that `text` is translated in: itself, or its sentences when it is too long or has several lines."""
+        return split_document(
             text,
-            count_tokens,
+            self._count_tokens,
             self.manifest.dimensions.max_source_tokens,
             language=self.manifest.model.source_language,
             long_input=terms.long_input,
         )
-        return document, [ids.get(part) or tuple(self.tokenizer.encode(part)) for part in document.parts]
+
+    def _count_tokens(self, text: str) -> int:
+        """How many tokens `text` has; at most so many where that is enough to know that it fits."""
+        at_most = len(text) + _AROUND
+        if at_most <= self.manifest.dimensions.max_source_tokens and unicodedata.is_normalized("NFKC", text):
+            return at_most  # a token is at least a character, once characters are as sentencepiece makes them
+        return len(self.tokenizer.encode(text))
 
     def options_for(self, terms: Terms, is_first: bool) -> DecodingOptions:
         """The search's options; the words that `prefix_text` forces begin the first part only."""

@@ -1,0 +1,288 @@
+"""The translation desk on an engine with a model that is none: everything but Triton, sockets and ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.bundle.manifest import SCHEMA_VERSION, Dimensions, Manifest, ModelCard, SpecialTokens, TokenizerFiles
+from dragoman.search import DecodingOptions
+from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
+from dragoman.serving.in_process import model_facts
+from dragoman.serving.link.channel import Channel
+from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.metrics import Recorder
+from dragoman.serving.process.admission import Admission
+from dragoman.serving.process.desk import TranslationDesk
+from dragoman.serving.process.opening import OpenBundle
+from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.runtime.fake import FakeRuntime
+from dragoman.wire import Limits
+
+VOCABULARY = 64
+MANIFEST = Manifest(
+    schema_version=SCHEMA_VERSION,
+    dragoman_version="0.1.0",
+    model=ModelCard(name="fake", architecture="none", parameters=0),
+    dimensions=Dimensions(8, 1, 8, 1, 1, VOCABULARY, VOCABULARY, max_source_tokens=24, max_target_tokens=24),
+    tokens=SpecialTokens(pad=1, eos=0, decoder_start=1),
+    generation=DecodingOptions(max_length=6),
+    tokenizer=TokenizerFiles("marian", {}),
+    precision="fp32",
+    targets=("cpu",),
+    graphs=(),
+    files={},
+)
+
+
+class Letters:
+    """A tokenizer: one token a character."""
+
+    def encode(self, text: str) -> list[int]:
+        return [2 + ord(character) % (VOCABULARY - 2) for character in text] + [0]
+
+    def encode_target(self, text: str) -> list[int]:
+        return self.encode(text)[:-1]
+
+    def decode(self, ids: Any) -> str:
+        return "".join(chr(96 + index) for index in ids if index > 1)
+
+
+class Office:
+    """A desk, its engine, and everything it has sent."""
+
+    def __init__(self, limits: EngineLimits | None = None, cache_bytes: int = 1 << 20) -> None:
+        engine = Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
+        options = ProcessSettings("fake", Path("none"), EngineOptions(response_cache_bytes=cache_bytes), probe_id="probe")
+        admission = Admission("fake", MANIFEST.dimensions, MANIFEST.generation, Limits())
+        contract = MemoryContract(0, 0, 0, 0, 0, 0)
+        self.engine, self.recorder = engine, Recorder()
+        bundle = OpenBundle(options, MANIFEST, "v1", Letters(), engine, contract, admission)
+        self.sent: list[tuple[str, Frame]] = []
+        self.desk = TranslationDesk(bundle, self.recorder, lambda channel, frame: self.sent.append((str(channel), frame)))
+
+    def ask(self, number: int, *texts: str, kind: Kind = Kind.TRANSLATE, stub: str = "stub", **options: object) -> None:
+        arrived = struct.pack("<d", time.monotonic())
+        parts = (arrived, json.dumps(options).encode(), *(text.encode() for text in texts))
+        self.desk.take(cast(Channel, stub), Frame(kind, number, parts))
+
+    def turn(self) -> None:
+        self.desk.take_in(1.0)
+        if self.engine.busy:
+            for happened in self.engine.step():
+                self.desk.handle(happened)
+        self.desk.send_started()
+
+    def finish(self) -> Office:
+        while self.desk.has_intake or self.engine.busy:
+            self.turn()
+        self.engine.check()
+        return self
+
+    def last_words(self, number: int) -> list[Frame]:
+        return [frame for _, frame in self.sent if frame.request == number and frame.kind in (Kind.ANSWER, Kind.ERROR)]
+
+    def texts(self, number: int) -> list[str]:
+        (answer,) = self.last_words(number)
+        assert answer.kind is Kind.ANSWER, answer
+        return [part.decode() for part in answer.parts[4:]]
+
+    def details(self, number: int) -> dict[str, Any]:
+        (answer,) = self.last_words(number)
+        return cast("dict[str, Any]", json.loads(answer.parts[0]))
+
+    def error(self, number: int) -> str:
+        (answer,) = self.last_words(number)
+        assert answer.kind is Kind.ERROR
+        return answer.parts[1].decode()
+
+
+def alone(text: str, **options: object) -> str:
+    office = Office()
+    office.ask(1, text, **options)
+    return office.finish().texts(1)[0]
+
+
+def test_texts_of_one_request_come_back_in_their_order() -> None:
+    office = Office()
+    office.ask(1, "one", "seventeen", "two")
+    assert office.finish().texts(1) == [alone("one"), alone("seventeen"), alone("two")]
+
+
+def test_a_document_is_joined_as_it_stood() -> None:
+    office = Office()
+    office.ask(1, " one\n\n  seven")
+    assert office.finish().texts(1) == [f" {alone('one')}\n\n  {alone('seven')}"]
+    assert office.details(1)["texts"][0]["parts"] == 2
+
+
+def test_a_document_longer_than_the_queue_is_fed_bit_by_bit() -> None:
+    office = Office(EngineLimits(max_rows=2, max_beam_size=2, max_queue_requests=3))
+    office.ask(1, "\n".join(f"line {number}" for number in range(40)))
+    assert office.finish().texts(1)[0].count("\n") == 39
+
+
+def test_a_request_that_finds_the_queue_full_is_refused() -> None:
+    office = Office(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=2), cache_bytes=0)
+    for number in range(8):
+        office.ask(number, "hello")
+    office.finish()
+    refused = [number for number in range(8) if office.last_words(number)[0].kind is Kind.ERROR]
+    assert refused == [2, 3, 4, 5, 6, 7]
+    assert all(office.error(number).startswith("OVERLOADED retry_after_ms=") for number in refused)
+
+
+class TestStream:
+    def chunks(self, office: Office, number: int) -> str:
+        frames = [frame for _, frame in office.sent if frame.request == number]
+        return "".join(frame.parts[0].decode() for frame in frames if frame.kind in (Kind.CHUNK, Kind.ANSWER))
+
+    @pytest.mark.parametrize("beam_size", [1, 3])
+    def test_joined_is_the_translation(self, beam_size: int) -> None:
+        office = Office()
+        office.ask(1, "some words", kind=Kind.STREAM, beam_size=beam_size)
+        assert self.chunks(office.finish(), 1) == alone("some words", beam_size=beam_size)
+
+    def test_of_a_document_keeps_its_order(self) -> None:
+        text = "a long first line\nb\n\nc c"
+        office = Office()
+        office.ask(1, text, kind=Kind.STREAM)
+        assert self.chunks(office.finish(), 1) == alone(text)
+
+    def test_of_two_texts_is_refused(self) -> None:
+        office = Office()
+        office.ask(1, "one", "two", kind=Kind.STREAM)
+        assert "a stream translates one text" in office.error(1)
+
+
+class TestCache:
+    def test_a_repeated_text_needs_no_engine(self) -> None:
+        office = Office()
+        office.ask(1, "hello")
+        office.finish()
+        steps = office.engine.counters.steps
+        office.ask(2, "hello")
+        assert office.finish().texts(2) == office.texts(1)
+        assert office.engine.counters.steps == steps
+        assert office.details(2)["texts"][0]["cached"]
+
+    @pytest.mark.parametrize(
+        "change", [{"beam_size": 2}, {"max_length": 3}, {"prefix_text": "a"}, {"long_input": "refuse"}, {"sampling": True}]
+    )
+    def test_whatever_changes_the_answer_is_part_of_the_question(self, change: dict[str, object]) -> None:
+        office = Office()
+        office.ask(1, "hello")
+        office.finish()
+        office.ask(2, "hello", **change)
+        assert not office.finish().details(2)["texts"][0]["cached"]
+
+    def test_a_caller_may_decline_it(self) -> None:
+        office = Office()
+        office.ask(1, "hello")
+        office.finish()
+        office.ask(2, "hello", cache=False)
+        assert not office.finish().details(2)["texts"][0]["cached"]
+
+    def test_without_room_it_is_off(self) -> None:
+        office = Office(cache_bytes=0)
+        office.ask(1, "hello")
+        office.finish()
+        office.ask(2, "hello")
+        assert not office.finish().details(2)["texts"][0]["cached"]
+
+
+class TestEndings:
+    def test_a_cancelled_request_hears_of_it_and_leaves_the_engine_empty(self) -> None:
+        office = Office()
+        office.ask(1, "hello\nworld")
+        office.turn()
+        office.desk.cancel(cast(Channel, "stub"), 1)
+        assert office.finish().error(1).startswith("CANCELLED: ")
+        assert office.desk.open_jobs == 0
+
+    def test_a_deadline_that_has_passed_already_is_one(self) -> None:
+        office = Office()
+        office.ask(1, "hello", timeout_ms=0.001)
+        assert office.finish().error(1).startswith("DEADLINE_EXCEEDED: ")
+
+    def test_a_stub_that_went_away_is_not_answered(self) -> None:
+        office = Office()
+        office.ask(1, "hello", stub="gone")
+        office.ask(2, "world", stub="here")
+        office.turn()
+        office.desk.forget(cast(Channel, "gone"))
+        office.finish()
+        assert office.last_words(1) == []
+        assert office.texts(2) == [alone("world")]
+
+    def test_one_bad_text_refuses_its_request_and_no_other(self) -> None:
+        office = Office()
+        office.ask(1, "hello", "bad\x00")
+        office.ask(2, "world")
+        office.finish()
+        assert office.error(1).startswith("INVALID_REQUEST: text 1 has the control character")
+        assert office.texts(2) == [alone("world")]
+
+    def test_who_runs_is_told_so_once(self) -> None:
+        office = Office()
+        office.ask(7, "hello\nworld")
+        office.finish()
+        started = [frame.parts[0] for _, frame in office.sent if frame.kind is Kind.STARTED]
+        assert started == [struct.pack("<Q", 7)]
+
+
+class TestProbe:
+    def counted(self, office: Office) -> bool:
+        return any(name == "dragoman_requests_total" for name, _, _ in office.recorder.take_changes())
+
+    def test_is_a_real_translation_that_is_not_counted(self) -> None:
+        office = Office()
+        office.ask(1, "ok", request_id="probe")
+        assert office.finish().texts(1)
+        assert not self.counted(office)
+
+    def test_does_not_wait_behind_real_requests(self) -> None:
+        office = Office()
+        office.ask(1, "hello")
+        office.turn()
+        office.ask(2, "ok", request_id="probe")
+        assert office.error(2).startswith("OVERLOADED")
+        assert not self.counted(office)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_request_gets_one_last_word_and_the_right_one(data: st.DataObject) -> None:
+    office = Office(EngineLimits(max_rows=3, max_beam_size=2, max_queue_requests=6))
+    words = st.text("abc \n", min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
+    asked: dict[int, tuple[list[str], dict[str, object]]] = {}
+    cancelled: set[int] = set()
+    for _ in range(data.draw(st.integers(1, 12))):
+        action = data.draw(st.sampled_from(["ask", "ask", "ask", "turn", "cancel"]))
+        if action == "ask":
+            number = len(asked)
+            options: dict[str, object] = {"beam_size": data.draw(st.integers(1, 2)), "cache": data.draw(st.booleans())}
+            asked[number] = (data.draw(st.lists(words, min_size=1, max_size=4)), options)
+            office.ask(number, *asked[number][0], **options)
+        elif action == "turn":
+            office.turn()
+        elif asked:
+            number = data.draw(st.sampled_from(sorted(asked)))
+            office.desk.cancel(cast(Channel, "stub"), number)
+            cancelled.add(number)
+    office.finish()
+    assert office.desk.open_jobs == 0
+    for number, (texts, options) in asked.items():
+        (word,) = office.last_words(number)
+        if word.kind is Kind.ANSWER:
+            assert office.texts(number) == [alone(text, **options) for text in texts]
+        else:
+            code = office.error(number).split(":")[0].split()[0]
+            assert code in ({"CANCELLED", "OVERLOADED"} if number in cancelled else {"OVERLOADED"})
