@@ -102,9 +102,9 @@ class Engine:
 
     def _admit_newcomers(self) -> list[Event]:
         """Encode some of those who wait: a bounded number of tokens, so that those who run are not held up."""
-        failed: list[Event] = []
+        events: list[Event] = []
         if sum(lane.rows for lane in self._lanes.values()) >= self.limits.max_rows:
-            return failed  # most steps under load: nothing to weigh
+            return events  # most steps under load: nothing to weigh
         budget = self.limits.encode_tokens_per_step
         while budget > 0 and len(self._waiting):
             room = self._admission.room(self._lanes.values())
