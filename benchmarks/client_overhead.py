@@ -55,11 +55,11 @@ def main() -> int:
         lines += measure_calls(arguments.rounds, arguments.calls)
     if "file" in arguments.only or "search" in arguments.only:
         sentences = _sentences(arguments.workload, arguments.sentences)
-        with _served(arguments.bundle) as address:
+        with _served(arguments.bundle) as server:
             if "file" in arguments.only:
-                lines += measure_file(address, arguments.bundle, sentences, arguments.rounds)
+                lines += measure_file(server, arguments.bundle, sentences, arguments.rounds)
             if "search" in arguments.only:
-                lines += measure_search(address, sentences[:256], arguments.rounds)
+                lines += measure_search(server.address, sentences[:256], arguments.rounds)
     if "memory" in arguments.only:
         lines += measure_memory(arguments.lines)
     rows = [f"| {line.what} | {line.figure} | {line.aim} |" for line in lines]
@@ -156,31 +156,40 @@ def _raw_read(answer: tritonclient.grpc.InferResult) -> object:
     return text, answer.as_numpy("SCORE")[0][0], answer.as_numpy("TOKEN_COUNT")[0][0], details
 
 
-def measure_file(address: str, bundle: Path, sentences: list[str], rounds: int) -> list[Line]:
-    """Sentences a second of translate_file, and of the engine fed in its own process."""
+def measure_file(server: Served, bundle: Path, sentences: list[str], rounds: int) -> list[Line]:
+    """Sentences a second of translate_file, and of the engine fed in its own process; and what both cost in CPU time."""
     from dragoman.serving.in_process import open_model
 
     model = open_model(bundle)
     model.warm_up()
-    with Translator(address) as translator, tempfile.TemporaryDirectory() as folder:
+    cpu: dict[str, list[float]] = {"in process": [], "client": [], "server": []}
+    with Translator(server.address) as translator, tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / "source", Path(folder) / "output"
         source.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
 
         def engine() -> float:
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.process_time()
             model.translate(sentences)
+            cpu["in process"].append(time.process_time() - cpu_began)
             return len(sentences) / (time.perf_counter() - began)
 
         def file() -> float:
-            began = time.perf_counter()
+            began, cpu_began, server_began = time.perf_counter(), time.process_time(), server.cpu_s()
             translator.translate_file(source, output, cache=False)
+            cpu["client"].append(time.process_time() - cpu_began)
+            cpu["server"].append(server.cpu_s() - server_began)
             return len(sentences) / (time.perf_counter() - began)
 
         in_process, over_grpc = _interleaved(rounds, engine, file)
     share = ratios(over_grpc, in_process)
     figure = f"{spread(over_grpc).median:.0f} sentences/s, in process {spread(in_process).median:.0f}, share {share}"
     values = {"file": over_grpc, "in_process": in_process, "share": asdict(share), "sentences": len(sentences)}
-    return [Line("translate_file on a served model", figure, "share ≥ 0.90", values)]
+    costs = {name: [1000 * seconds / len(sentences) for seconds in found[1:]] for name, found in cpu.items()}
+    cost = ", ".join(f"{name} {spread(found).median:.2f} ms" for name, found in costs.items())
+    return [
+        Line("translate_file on a served model", figure, "share ≥ 0.90", values),
+        Line("its CPU time a sentence", cost, "–", {"cpu_ms": costs}),
+    ]
 
 
 def measure_search(address: str, sentences: list[str], rounds: int) -> list[Line]:
@@ -242,8 +251,21 @@ def _interleaved(rounds: int, *measures: Callable[[], float]) -> tuple[list[floa
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server of our own."""
+
+    address: str
+    process: psutil.Process
+
+    def cpu_s(self) -> float:
+        """CPU time of all its processes."""
+        times = [one.cpu_times() for one in (self.process, *self.process.children(recursive=True))]
+        return float(sum(time.user + time.system for time in times))
+
+
 @contextlib.contextmanager
-def _served(bundle: Path) -> Iterator[str]:
+def _served(bundle: Path) -> Iterator[Served]:
     """A server of our own on a free port, gone at the end."""
     command = [str(Path(sys.executable).with_name("dragoman")), "serve", "--bundle", f"en-de={bundle}"]
     command += ["--grpc-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]
@@ -251,7 +273,7 @@ def _served(bundle: Path) -> Iterator[str]:
         try:
             for line in process.stdout or ():
                 if line.startswith("ready:"):
-                    yield line.split(" at ")[1].split()[0]
+                    yield Served(line.split(" at ")[1].split()[0], psutil.Process(process.pid))
                     return
             raise SystemExit("the server did not get ready; run `dragoman serve` to see why")
         finally:

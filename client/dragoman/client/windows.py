@@ -25,8 +25,8 @@ class Window:
     """
 
     batch_size: int = 16
-    in_flight: int = 8
-    held: int = 16
+    in_flight: int = 16
+    held: int = 32
 
     def __post_init__(self) -> None:
         if min(self.batch_size, self.in_flight) < 1 or self.held < 0:
