@@ -227,3 +227,13 @@ def test_the_counters_add_up() -> None:
     counters = world.engine.counters
     assert (counters.requests["ok"], counters.source_tokens, counters.target_tokens) == (2, 6, 6)
     assert (counters.steps, counters.lane_steps, counters.decoded_rows) == (4, 4, 2 + 2 + 1 + 1)
+
+
+def test_a_request_is_said_to_start_once_when_it_leaves_the_queue() -> None:
+    world = World(EngineLimits(max_rows=1, max_beam_size=1))
+    world.submit("first")
+    world.submit("second")
+    world.step()
+    assert world.started == ["first"]
+    world.finish()
+    assert world.started == ["first", "second"]

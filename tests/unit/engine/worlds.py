@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dragoman.search import DecodingOptions, Hypothesis
-from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, ModelFacts, Request
+from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, ModelFacts, Request, Started
 from dragoman.serving.engine.runtime import Encoded
 from dragoman.serving.runtime.fake import FakeLane, FakeRuntime
 
@@ -22,6 +22,7 @@ class World:
         self.runtime = runtime or FakeRuntime(MODEL.target_vocabulary)
         self.engine = Engine(self.runtime, MODEL, limits, clock=lambda: self.now_s)
         self.events: list[Event] = []
+        self.started: list[str] = []
 
     def submit(self, name: str, source: Sequence[int] = (3, 4, 5), options: DecodingOptions = LONG, **more: object) -> None:
         self.engine.submit(Request(name, tuple(source), options, **more))
@@ -30,7 +31,9 @@ class World:
         new: list[Event] = []
         for _ in range(count):
             self.now_s += 1.0
-            new += self.engine.step()
+            happened = self.engine.step()
+            self.started += [event.request.id for event in happened if isinstance(event, Started)]
+            new += [event for event in happened if not isinstance(event, Started)]
             self.engine.check()
         self.events += new
         return new
