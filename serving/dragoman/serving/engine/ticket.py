@@ -11,9 +11,28 @@ __all__ = ["Ticket"]
 
 
 class Ticket:
-    """What the engine remembers of a request until its final answer."""
+    """What the engine remembers of a request until its final answer.
 
-    __slots__ = ("admitted_s", "first_token_s", "options", "order", "request", "sent", "steps", "submitted_s", "width")
+    `source_tokens`; `prompt_tokens`: start token and forced prefix; `longest`: the most tokens that a row will ever hold
+    (the last one is never fed); `expected`: those it will probably hold, as translations are seldom much longer than
+    their sources. They are looked at in every step for every request, so they are plain attributes.
+    """
+
+    __slots__ = (
+        "admitted_s",
+        "expected",
+        "first_token_s",
+        "longest",
+        "options",
+        "order",
+        "prompt_tokens",
+        "request",
+        "sent",
+        "source_tokens",
+        "steps",
+        "submitted_s",
+        "width",
+    )
 
     def __init__(self, request: Request, submitted_s: float) -> None:
         self.request = request
@@ -25,15 +44,9 @@ class Ticket:
         self.order = 0  # of admission: the latest is the first to give way
         self.steps = 0
         self.sent = 0  # tokens of Progress events
-
-    @property
-    def source_tokens(self) -> int:
-        return len(self.request.source)
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Start token and forced prefix."""
-        return 1 + len(self.options.prefix)
+        self.source_tokens = len(request.source)
+        self.prompt_tokens = 1 + len(request.options.prefix)
+        self._foresee()
 
     def bound(self, target_tokens: int) -> None:
         """The model's limit is a limit beside `max_length`: the lower one holds."""
@@ -45,18 +58,13 @@ class Ticket:
             )
         if self.options.max_length > room:
             self.options = dataclasses.replace(self.options, max_length=room)
-
-    @property
-    def longest(self) -> int:
-        """The most tokens that a row will ever hold: the last token is never fed."""
-        return self.prompt_tokens + self.options.max_length - 1
-
-    @property
-    def expected(self) -> int:
-        """Tokens that a row will probably hold: translations are seldom much longer than their sources."""
-        return min(self.longest, self.prompt_tokens + self.source_tokens * 3 // 2 + 8)
+            self._foresee()
 
     def timings(self, now: float) -> Timings:
         admitted = now if self.admitted_s is None else self.admitted_s
         first = None if self.first_token_s is None else self.first_token_s - self.submitted_s
         return Timings(admitted - self.submitted_s, first, now - self.submitted_s, self.steps)
+
+    def _foresee(self) -> None:
+        self.longest = self.prompt_tokens + self.options.max_length - 1
+        self.expected = min(self.longest, self.prompt_tokens + self.source_tokens * 3 // 2 + 8)
