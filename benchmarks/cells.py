@@ -66,7 +66,14 @@ class Grid:
 REFERENCE_WORKLOAD = Workload(REFERENCE.name)
 FIXED = tuple(Workload(size.name, *lengths) for size in (OPUS_MT, OPUS_MT_32K) for lengths in ((20, 24), (64, 80)))
 FULL = Grid(
-    (REFERENCE_WORKLOAD, *FIXED), ("fp32", "int8"), (1, 2), (1, 4), (1, 8, 32, 128), sentences=1000, min_rounds=3, cell_budget_s=20
+    (REFERENCE_WORKLOAD, *FIXED),
+    ("fp32", "int8"),
+    (1, 2),
+    (1, 4),
+    (1, 8, 32, 128),
+    sentences=1000,
+    min_rounds=3,
+    cell_budget_s=20,
 )
 QUICK = Grid(
     (REFERENCE_WORKLOAD, Workload(OPUS_MT_32K.name, 20, 24)),

@@ -1,6 +1,6 @@
 """What an export of an OPUS-MT-sized model costs: time, peak memory and bundle size, each export in a process of its own.
 
-    python -m benchmarks.export_cost
+python -m benchmarks.export_cost
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def table(figures: dict[str, Any]) -> str:
     """The figures for people."""
     exports = figures["exports"]
     lines = [
-        "| precision | time, wall / CPU | peak memory | beyond the imports, times the weights | bundle | of fp32 |",
+        "| precision | time, wall / CPU | peak memory | beyond the imports / weights | bundle | of fp32 |",
         "|---|---|---|---|---|---|",
     ]
     for precision, export in exports.items():
         share = export["bundle_bytes"] / exports["fp32"]["bundle_bytes"] if "fp32" in exports else float("nan")
         lines.append(
-            f"| {precision} | {export['seconds']:.0f} s / {export['cpu_seconds']:.0f} s | {export['peak_bytes'] / 1e6:.0f} MB "
-            f"| {export['memory_ratio']:.1f} | {export['bundle_bytes'] / 1e6:.0f} MB | {share:.0%} |"
+            f"| {precision} | {export['seconds']:.0f} s / {export['cpu_seconds']:.0f} s "
+            f"| {export['peak_bytes'] / 1e6:.0f} MB | {export['memory_ratio']:.1f} | {export['bundle_bytes'] / 1e6:.0f} MB | {share:.0%} |"
         )
     lines.append("")
     lines.append(

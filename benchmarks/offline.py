@@ -39,8 +39,7 @@ def measure_offline(grid: Grid, cells: Sequence[Cell] | None = None) -> list[Rec
         with _sides(bundle, checkpoint, precision, threads, settings) as (ours, theirs, loads):
             measured = [_measure(cell, grid, sources_of(cell, grid, bundle), ours, theirs) for cell in group]
             memory = {"dragoman": ours.ask("memory"), "ctranslate2": theirs[0][1].ask("memory")}
-        for record in measured:
-            records.append({**record, "load": loads, "memory": memory})
+        records += [{**record, "load": loads, "memory": memory} for record in measured]
     return records
 
 
@@ -88,7 +87,10 @@ def _measure(
     settings, best = min(candidates, key=lambda pair: float(pair[1].ask("run", **asked)["wall_s"]))
     mine, other = interleave(lambda: ours.ask("run", **asked), lambda: best.ask("run", **asked), grid)
     ratio = ratios([run["wall_s"] for run in other], [run["wall_s"] for run in mine])
-    print(f"  {cell.workload.name:22} {cell.precision} {cell.threads}t beam {cell.beam} batch {cell.batch:3}  {ratio}", file=sys.stderr)
+    print(
+        f"  {cell.workload.name:22} {cell.precision} {cell.threads}t beam {cell.beam} batch {cell.batch:3}  {ratio}",
+        file=sys.stderr,
+    )
     return {
         "cell": {**asdict(cell), "workload": cell.workload.name},
         "sentences": len(sources),
@@ -119,7 +121,9 @@ def summarise(records: Sequence[Record]) -> Record:
     """The goals in figures: geometric mean and the worst cell, in wall time and in CPU time."""
     wall = [record["wall_ratio"]["median"] for record in records]
     cpu = [record["cpu_ratio"]["median"] for record in records]
-    memory = [record["memory"]["dragoman"]["peak_bytes"] / record["memory"]["ctranslate2"]["peak_bytes"] for record in records]
+    memory = [
+        record["memory"]["dragoman"]["peak_bytes"] / record["memory"]["ctranslate2"]["peak_bytes"] for record in records
+    ]
     return {
         "cells": len(records),
         "wall_geometric_mean": geometric_mean(wall),

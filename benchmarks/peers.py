@@ -45,7 +45,15 @@ class Environment:
 
 CTRANSLATE2 = Environment(
     "ctranslate2",
-    ("ctranslate2==4.8.4", "transformers==5.22.2", "sentencepiece==0.2.2", "sacremoses==0.2.0", "torch==2.13.0", "numpy==2.2.6"),
+    (
+        "ctranslate2==4.8.4",
+        "transformers==5.22.2",
+        "sentencepiece==0.2.2",
+        "sacremoses==0.2.0",
+        "torch==2.13.0",
+        "numpy==2.2.6",
+        "matplotlib==3.10.8",  # the plots are drawn here, too: the product's own environment stays without
+    ),
 )
 OPTIMUM = Environment("optimum", ("optimum-onnx[onnxruntime]", "sentencepiece==0.2.2", "sacremoses", "torch==2.13.0"))
 

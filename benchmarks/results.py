@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -33,4 +32,4 @@ def machine_line(machine: dict[str, Any]) -> str:
 def _write(path: Path, text: str) -> None:
     part = path.with_suffix(path.suffix + ".part")
     part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    part.replace(path)

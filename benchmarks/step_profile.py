@@ -1,6 +1,6 @@
 """Where a decoding step's time goes, by ONNX Runtime's own profile: linear layers and everything else.
 
-    python -m benchmarks.step_profile BUNDLE [--groups 32] [--width 1] [--cache 16] [--source 16]
+python -m benchmarks.step_profile BUNDLE [--groups 32] [--width 1] [--cache 16] [--source 16]
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from dragoman.bundle.manifest import Manifest, read_manifest
 
 __all__ = ["StepShape", "linear_share", "profile_step"]
 
-LINEAR = ("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits", "QGemm")
+LINEAR = (
+    "MatMul",
+    "FusedMatMul",
+    "Gemm",
+    "FusedGemm",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul",
+    "MatMulNBits",
+    "QGemm",
+)
 
 
 class StepShape:

@@ -30,7 +30,9 @@ class Ct2Settings:
         return ", ".join([*options, f"inter_threads={self.inter}"])
 
 
-def best_settings(model: Path, precision: str, threads: int, sources: list[list[int]], target_tokens: int | None) -> Ct2Settings:
+def best_settings(
+    model: Path, precision: str, threads: int, sources: list[list[int]], target_tokens: int | None
+) -> Ct2Settings:
     """The matrix library that CTranslate2 runs this model fastest with, over greedy and beam search."""
 
     def seconds(environment: dict[str, str]) -> float:

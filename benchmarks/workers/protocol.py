@@ -1,9 +1,9 @@
 """The worker's end of the conversation: one JSON object a line, asked and answered. Standard library only.
 
-    {"op": "load", …}  ->  {"seconds": 1.2, "version": "…", "settings": {…}}
-    {"op": "run", "sources": [[ids…]…], "batch": 8, "beam": 4, "target_tokens": 24 | null, "keep": false}
-                       ->  {"wall_s": …, "cpu_s": …, "tokens": …, "outputs": [[ids…]…] when asked to keep them}
-    {"op": "memory"}   ->  {"peak_bytes": …, "idle_bytes": …}
+{"op": "load", …}  ->  {"seconds": 1.2, "version": "…", "settings": {…}}
+{"op": "run", "sources": [[ids…]…], "batch": 8, "beam": 4, "target_tokens": 24 | null, "keep": false}
+                   ->  {"wall_s": …, "cpu_s": …, "tokens": …, "outputs": [[ids…]…] when asked to keep them}
+{"op": "memory"}   ->  {"peak_bytes": …, "idle_bytes": …}
 """
 
 from __future__ import annotations

@@ -1,0 +1,98 @@
+"""All comparisons: `python -m benchmarks [--quick] [--only offline growth quality peers export online]`."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.cells import FULL, QUICK, Grid
+from benchmarks.machine import describe_machine, load_average
+from benchmarks.peers import CTRANSLATE2, ROOT
+from benchmarks.results import RESULTS, write_results
+
+QUIET_LOAD = 0.7
+
+
+def offline(grid: Grid) -> None:
+    from benchmarks.offline import measure_offline, summarise
+    from benchmarks.offline_report import offline_table
+
+    records = measure_offline(grid)
+    summary = summarise(records)
+    write_results("offline", _described(summary=summary, records=records), offline_table(records, summary))
+
+
+def growth(grid: Grid) -> None:
+    from benchmarks.growth import AXES, measure_growth
+
+    axes = {name: values[::2] for name, values in AXES.items()} if grid is QUICK else AXES
+    figures = measure_growth(axes)
+    shares = [f"| {shape} | {share:.0%} |" for shape, share in figures["outside_linear_layers"].items()]
+    table = "\n".join(["| decode step, fp32, 32k vocabulary | outside linear layers (goal: 25%) |", "|---|---|", *shares])
+    write_results("growth", _described(**figures), table)
+
+
+def quality(grid: Grid) -> None:
+    from benchmarks.quality import measure_quality, quality_table
+
+    records = measure_quality(min(grid.sentences, 1000))
+    write_results("quality", _described(records=records), quality_table(records))
+
+
+def peers(grid: Grid) -> None:
+    from benchmarks.offline_report import others_table
+    from benchmarks.other_peers import measure_other_peers
+
+    records = measure_other_peers(grid)
+    write_results("other_peers", _described(records=records), others_table(records))
+
+
+def export(grid: Grid) -> None:  # noqa: ARG001 - all parts are called alike
+    from benchmarks.export_cost import measure_export, table
+
+    figures = measure_export()
+    write_results("export_cost", figures, table(figures))
+
+
+def online(grid: Grid) -> None:
+    from benchmarks.online import measure_online, online_table
+
+    figures = _described(**measure_online(quick=grid is QUICK))
+    write_results("online", figures, online_table(figures))
+
+
+PARTS: dict[str, Callable[[Grid], None]] = {
+    "offline": offline,
+    "growth": growth,
+    "quality": quality,
+    "peers": peers,
+    "export": export,
+    "online": online,
+}
+QUICK_PARTS = ("offline", "growth", "quality")
+
+
+def _described(**figures: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a part measured
+    return {"machine": describe_machine(), "load_average": load_average(), "command": " ".join(sys.argv[1:]), **figures}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer cells, fewer rounds: below ten minutes")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts instead of all")
+    given = parser.parse_args()
+    grid = QUICK if given.quick else FULL
+    if load_average() > QUIET_LOAD:
+        print(f"this machine is busy (load {load_average():.1f}): wall times will say little", file=sys.stderr)
+    for part in given.only or (QUICK_PARTS if given.quick else PARTS):
+        print(f"— {part} —", file=sys.stderr)
+        PARTS[part](grid)
+    subprocess.run([CTRANSLATE2.python(), "-m", "benchmarks.plots", str(RESULTS)], cwd=ROOT, check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
