@@ -15,7 +15,6 @@ from dragoman.export.tensorrt.options import Flavour
 from dragoman.export.tensorrt.phases import Phases
 from dragoman.export.tensorrt.profiles import profiles_of
 from dragoman.export.tensorrt.toolchain import choose_flavour, chosen_capabilities
-from dragoman.export.tensorrt.worker import job_from_json, job_to_json
 
 DIMENSIONS = Dimensions(
     d_model=8,
@@ -163,6 +162,6 @@ def test_the_shares_of_nested_phases_add_up() -> None:
 def test_a_job_survives_its_way_to_the_worker() -> None:
     profiles = profiles_of(DECODER, DIMENSIONS, EngineLimits())
     job = Job("tensorrt_rtx", Path("a/decoder.onnx"), Path("a/decoder.engine"), ("8.6",), profiles)
-    text = job_to_json(job)
+    text = job.to_json()
     assert json.loads(text)["engine"] == "a/decoder.engine"
-    assert job_from_json(text) == job
+    assert Job.from_json(text) == job

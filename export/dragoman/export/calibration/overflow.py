@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, UntypedStorage, nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dragoman.bundle.manifest import SpecialTokens
@@ -31,26 +31,21 @@ def find_overflowing(model: Transformer, tokens: SpecialTokens, text: Calibratio
     layer that takes it, because a linear layer brings its input to the type of its weights. Sums and norms after a
     module in fp32 need no help: they compute in the larger type of what they get.
     """
-    watch = _Watch(
-        casting={name for name, module in model.named_modules() if isinstance(module, (Linear, OutputProjection))}
-    )
+    watch = _Watch()
     with torch.inference_mode(), _scopes(model, watch), watch:
         text.run(model, tokens, advance)
-    heavy = {name.rpartition(".")[0] for name, weight in model.named_parameters() if _too_large(weight)}
+    weights = model.named_parameters(remove_duplicate=False)  # a tied weight is blamed on all its modules
+    heavy = {name.rpartition(".")[0] for name, weight in weights if _too_large(weight)}
     return _outermost({_sublayer(name) for name in watch.overflowing | heavy if name})
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees what every operation takes and gives, and knows which module runs it."""
 
-    def __init__(self, casting: set[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._casting = casting
         self.scope: list[str] = [""]
         self.overflowing: set[str] = set()
-        # The last results that were too large, held so that their memory is not given to another tensor: an operation
-        # that takes one is found by its address, without looking at all numbers again.
-        self._large: deque[UntypedStorage] = deque(maxlen=64)
 
     def __torch_dispatch__(
         self,
@@ -60,18 +55,19 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
-        if func.is_view:  # computes nothing
-            return result
-        taken = self._takes_large(args)
-        given = [tensor.untyped_storage() for tensor in _tensors([result]) if _too_large(tensor)]
-        if (given and not taken) or (taken and self.scope[-1] in self._casting):
+        if any(map(_too_large, _tensors([result]))) and not any(map(_too_large, _tensors(args))):
             self.overflowing.add(self.scope[-1])
-        self._large.extend(given)
         return result
 
-    def _takes_large(self, args: Sequence[Any]) -> bool:
-        addresses = {storage.data_ptr() for storage in self._large}
-        return bool(addresses) and any(tensor.untyped_storage().data_ptr() in addresses for tensor in _tensors(args))
+    def enter(self, name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """The module called `name` begins."""
+        self.scope.append(name)
+        if isinstance(module, (Linear, OutputProjection)) and any(map(_too_large, _tensors(inputs))):
+            self.overflowing.add(name)
+
+    def leave(self, *_call: object) -> None:
+        """The module that began last is done."""
+        self.scope.pop()
 
 
 @contextmanager
@@ -79,17 +75,13 @@ def _scopes(model: nn.Module, watch: _Watch) -> Iterator[None]:
     """While it lasts, `watch.scope` ends with the name of the module that is running."""
     hooks = []
     for name, module in model.named_modules():
-        hooks.append(module.register_forward_pre_hook(lambda *_, name=name: watch.scope.append(name)))
-        hooks.append(module.register_forward_hook(lambda *_: _leave(watch), always_call=True))
+        hooks.append(module.register_forward_pre_hook(partial(watch.enter, name)))
+        hooks.append(module.register_forward_hook(watch.leave, always_call=True))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _leave(watch: _Watch) -> None:
-    watch.scope.pop()
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

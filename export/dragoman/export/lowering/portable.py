@@ -84,7 +84,9 @@ def cached_attention(
     present = KeyValue(
         torch.where(here, key.to(past.key.dtype), past.key), torch.where(here, value.to(past.value.dtype), past.value)
     )
-    seen = attention(query, present, shape.scale, place <= row, bias)  # (rows, heads, 1, head_dim)
+    # Spread over the heads, though broadcasting would do: without it TensorRT-RTX 1.7 crashes on heads of 64.
+    visible = (place <= row).expand(-1, shape.heads, 1, -1)  # (rows, heads, 1, cache)
+    seen = attention(query, present, shape.scale, visible, bias)  # (rows, heads, 1, head_dim)
     return seen.reshape(groups, width, shape.width), present
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +31,24 @@ class Job:
     engine: Path
     compute_capabilities: tuple[str, ...]
     profiles: tuple[Profile, ...]
+
+    def to_json(self) -> str:
+        """The job as text, on its way to another process."""
+        return json.dumps({**dataclasses.asdict(self), "graph": str(self.graph), "engine": str(self.engine)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that `to_json` wrote."""
+        raw: dict[str, Any] = json.loads(text)
+
+        def shapes(profile: dict[str, Any], which: str) -> dict[str, tuple[int, ...]]:
+            return {name: tuple(shape) for name, shape in profile[which].items()}
+
+        profiles = tuple(
+            Profile(profile["name"], *(shapes(profile, which) for which in ("minimum", "usual", "maximum")))
+            for profile in raw["profiles"]
+        )
+        return cls(raw["flavour"], Path(raw["graph"]), Path(raw["engine"]), tuple(raw["compute_capabilities"]), profiles)
 
 
 def compile_engine(job: Job, keep_going: KeepGoing) -> None:

@@ -21,7 +21,6 @@ from dragoman.export.tensorrt.options import EngineOptions
 from dragoman.export.tensorrt.products import multiplies_in_fp32
 from dragoman.export.tensorrt.profiles import profiles_of
 from dragoman.export.tensorrt.toolchain import chosen_capabilities, find_toolchain
-from dragoman.export.tensorrt.worker import job_to_json
 
 __all__ = ["build_engines"]
 
@@ -82,7 +81,7 @@ def _build_apart(job: Job, advance: Advance) -> None:
         tempfile.TemporaryFile("w+", encoding="utf-8") as order,
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise,
     ):
-        order.write(job_to_json(job))
+        order.write(job.to_json())
         order.seek(0)
         with _worker(order, noise) as (process, messages):
             last: dict[str, object] = {}

@@ -5,41 +5,17 @@ The job comes as JSON on stdin; what happens goes as JSON lines to stdout: {"sha
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
 import sys
 import threading
-from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from dragoman.bundle.manifest import Profile
 from dragoman.errors import EngineBuildError
 from dragoman.export.tensorrt.compilation import Job, compile_engine
 
-__all__ = ["job_from_json", "job_to_json", "main"]
-
-
-def job_to_json(job: Job) -> str:
-    """The job as one line."""
-    return json.dumps({**dataclasses.asdict(job), "graph": str(job.graph), "engine": str(job.engine)})
-
-
-def job_from_json(text: str) -> Job:
-    """The job that `job_to_json` wrote."""
-    raw: dict[str, Any] = json.loads(text)
-    profiles = tuple(
-        Profile(
-            name=profile["name"],
-            **{
-                which: {name: tuple(shape) for name, shape in profile[which].items()}
-                for which in ("minimum", "usual", "maximum")
-            },
-        )
-        for profile in raw["profiles"]
-    )
-    return Job(raw["flavour"], Path(raw["graph"]), Path(raw["engine"]), tuple(raw["compute_capabilities"]), profiles)
+__all__ = ["main"]
 
 
 class _Reporter:
@@ -71,7 +47,7 @@ def main() -> int:
     os.dup2(2, 1)
     report = _Reporter(messages, stop)
     try:
-        compile_engine(job_from_json(sys.stdin.read()), report)
+        compile_engine(Job.from_json(sys.stdin.read()), report)
     except KeyboardInterrupt:
         return 130
     except (EngineBuildError, OSError) as error:
