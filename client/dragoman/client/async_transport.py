@@ -123,8 +123,12 @@ class AsyncTransport:
             return await call
         except grpc.RpcError as error:
             return read_status(error.code(), error.details(), self.address(server))
-        except grpc.aio.UsageError as error:  # how gRPC says that the channel was closed meanwhile
-            return Failure(Cancelled(f"the translator was closed during the call: {error}"))
+        except asyncio.CancelledError:
+            if not self._closed or _is_cancelled():
+                raise
+        except grpc.aio.UsageError:  # how gRPC says that the channel was closed meanwhile
+            pass
+        return Failure(Cancelled("the translator was closed during the call"))
 
     async def _watched(self, call: AioCall, server: int) -> Message | Failure:
         """The response of `call`; where there is another server to go to, a hung one is not waited for."""
@@ -163,6 +167,12 @@ class AsyncTransport:
         outcome = await self._outcome(self._stub(server).ServerReady(request, timeout=PROBE_TIMEOUT_S), server)
         well = not isinstance(outcome, Failure) and outcome.ready
         (self.servers.heard if well else self.servers.down)(server)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled the task, not only the call that it waits for; Python 3.10 can't tell."""
+    task = asyncio.current_task()
+    return task is not None and bool(getattr(task, "cancelling", lambda: 0)())
 
 
 async def _response(call: AioCall) -> Message:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,12 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from dragoman.errors import UsageError
+from dragoman.errors import DragomanError, UsageError
 
-__all__ = ["FileJob", "FileReport", "count_lines", "decode_line", "read_lines"]
+__all__ = ["FileJob", "FileReport", "count_lines", "decode_lines", "read_lines"]
 
 _FINGERPRINT_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
+_LONGEST_LINE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,16 @@ class FileJob:
         self._source, self._output = source, output
         self._part = output.with_name(output.name + ".part")
         self._note = output.with_name(output.name + ".part.json")
-        identity = {"input": _fingerprint(source), "settings": json.loads(json.dumps(settings, sort_keys=True))}
-        if source.exists() and output.exists() and source.samefile(output):
+        if output.exists() and source.exists() and source.samefile(output):
             raise UsageError(f"{output} is the input; write the translation to another file")
+        identity = {"input": _fingerprint(source), "settings": json.loads(json.dumps(settings, sort_keys=True))}
         if restart:
             self._part.unlink(missing_ok=True)
         self.resumed_lines = self._resume(identity)
         try:
             _write_whole(self._note, json.dumps(identity, ensure_ascii=False))
-            self._stream: BinaryIO = self._part.open("ab")
+            # Unbuffered: whatever ends this process, the lines are there.
+            self._stream = self._part.open("ab", buffering=0)
         except OSError as error:
             raise UsageError(f"{self._part} can't be written: {error.strerror}") from None
         self.lines = self.resumed_lines
@@ -60,12 +63,18 @@ class FileJob:
 
     def write(self, line: str) -> None:
         """Append one translated line, which must be one: a line break inside would shift all that follow."""
-        self._stream.write(line.encode() + b"\n")
+        rest = line.encode() + b"\n"
+        try:
+            while rest:  # a disk that is filling up takes a part; resuming drops a torn line
+                rest = rest[self._stream.write(rest) :]
+        except OSError as error:
+            raise DragomanError(
+                f"{self._part} can't be written: {error.strerror}; its {self.lines} lines are kept"
+            ) from None
         self.lines += 1
 
     def finish(self) -> FileReport:
         """All lines are written: the part becomes the output."""
-        self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
         self._part.replace(self._output)
@@ -101,16 +110,26 @@ def read_lines(path: Path, skip: int = 0) -> Iterator[str]:
     """The lines of a UTF-8 file without their ends, after the first `skip`; never more than one in memory."""
     try:
         with path.open("rb") as stream:
-            for number, raw in enumerate(stream, start=1):
-                if number <= skip:
-                    continue
-                yield decode_line(raw, number, str(path))
+            yield from decode_lines(stream, str(path), skip)
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
 
 
+def decode_lines(stream: BinaryIO, name: str, skip: int = 0) -> Iterator[str]:
+    """The same for an open stream, called `name` in errors."""
+    for number in itertools.count(1):
+        raw = stream.readline(_LONGEST_LINE_BYTES + 1)
+        if not raw:
+            return
+        if len(raw) > _LONGEST_LINE_BYTES:
+            raise UsageError(f"{name} line {number} has more than {_LONGEST_LINE_BYTES:,} bytes; is it text in lines?")
+        if number > skip:
+            yield _decoded(raw, number, name)
+
+
 def count_lines(path: Path) -> int:
     """How many lines `read_lines` gives."""
+    _check_regular(path)
     lines, last = 0, b"\n"
     try:
         with path.open("rb") as stream:
@@ -122,8 +141,7 @@ def count_lines(path: Path) -> int:
     return lines + (last != b"\n")
 
 
-def decode_line(raw: bytes, number: int, name: str) -> str:
-    """One line as text, without its end; UsageError says which byte is not UTF-8."""
+def _decoded(raw: bytes, number: int, name: str) -> str:
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -134,8 +152,14 @@ def decode_line(raw: bytes, number: int, name: str) -> str:
     return text.rstrip("\r\n")
 
 
+def _check_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} can't be read twice, as resuming needs: it is no regular file; pipe it in instead")
+
+
 def _fingerprint(source: Path) -> dict[str, object]:
     """Cheap for a file of any size: its length and the hash of its beginning."""
+    _check_regular(source)
     try:
         with source.open("rb") as stream:
             digest = hashlib.sha256(stream.read(_FINGERPRINT_BYTES)).hexdigest()

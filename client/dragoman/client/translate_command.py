@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from dragoman.client.command_options import above_zero, add_server_flags, at_least_one, quiet_grpc, tls_of
-from dragoman.client.files import count_lines, decode_line, read_lines
-from dragoman.client.options import RequestOptions
+from dragoman.client.files import count_lines, decode_lines, read_lines
+from dragoman.client.options import RequestOptions, ask
 from dragoman.client.progress import line_progress
 from dragoman.client.rendering import as_json, as_line
 from dragoman.client.results import Translation
 from dragoman.client.tables import print_hypotheses
 from dragoman.client.translator import Translator
 from dragoman.client.windows import Window
-from dragoman.errors import UsageError
+from dragoman.errors import InvalidRequest, UsageError
 
 __all__ = ["HELP", "configure", "run"]
 
@@ -91,6 +91,10 @@ def _check(arguments: argparse.Namespace) -> None:
     for holds, problem in impossible:
         if holds:
             raise UsageError(problem)
+    try:
+        ask(_options(arguments), arguments.model, arguments.timeout or 1.0)
+    except InvalidRequest as error:  # known without the server: the command is impossible as written
+        raise UsageError(str(error)) from None
 
 
 def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
@@ -153,12 +157,7 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
 def _lines(arguments: argparse.Namespace) -> Iterable[str]:
     if arguments.text:
         return list(arguments.text)
-    return read_lines(arguments.input) if arguments.input else _standard_input()
-
-
-def _standard_input() -> Iterator[str]:
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
-        yield decode_line(raw, number, "standard input")
+    return read_lines(arguments.input) if arguments.input else decode_lines(sys.stdin.buffer, "standard input")
 
 
 def _show(translation: Translation, arguments: argparse.Namespace) -> None:

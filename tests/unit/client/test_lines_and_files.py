@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -220,6 +221,20 @@ def test_a_file_that_is_not_utf8_names_line_and_byte(translator: Translator, tmp
 def test_a_file_that_can_not_be_read_says_so(translator: Translator, tmp_path: Path, source: str) -> None:
     with pytest.raises(UsageError, match="can't be read"):
         translator.translate_file(tmp_path / source, tmp_path / "out")
+
+
+def test_a_pipe_is_no_file_that_could_be_resumed(translator: Translator, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="no regular file"):
+        translator.translate_file(tmp_path / "pipe", tmp_path / "out")
+
+
+def test_a_file_without_lines_is_not_read_into_memory(translator: Translator, tmp_path: Path) -> None:
+    with (tmp_path / "in").open("wb") as stream:
+        stream.write(b"good\n")
+        stream.truncate(50_000_000)
+    with pytest.raises(UsageError, match="line 2 has more than 1,000,000 bytes"):
+        translator.translate_file(tmp_path / "in", tmp_path / "out")
 
 
 def test_an_output_that_can_not_be_written_says_so(translator: Translator, book: Path, tmp_path: Path) -> None:

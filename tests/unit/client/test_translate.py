@@ -273,3 +273,20 @@ def test_the_async_list_keeps_its_order(triton: ScriptedTriton) -> None:
             return [one.text for one in await translator.translate(texts)]
 
     assert asyncio.run(main()) == [text.upper() for text in texts]
+
+
+def test_closing_an_async_translator_ends_its_calls_with_an_error_of_the_tree(triton: ScriptedTriton) -> None:
+    triton.answers.append(until_cancelled)
+
+    async def main() -> None:
+        translator = AsyncTranslator(triton.url)
+        task = asyncio.ensure_future(translator.translate("hi"))
+        while not triton.heard:
+            await asyncio.sleep(0.01)
+        await translator.aclose()
+        with pytest.raises(Cancelled):
+            await task
+        with pytest.raises(UsageError, match="closed"):
+            await translator.translate("hi")
+
+    asyncio.run(main())

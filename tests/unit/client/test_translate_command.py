@@ -126,6 +126,7 @@ def test_the_search_can_run_in_the_client(triton: ScriptedTriton, capsys: pytest
         ["--input", "x", "--output", "y", "--n-best", "2"],
         ["hi", "--beam", "2", "--n-best", "3"],
         ["hi", "--stream", "--decoding", "client"],
+        ["hi", "--length-penalty", "nan"],
         ["hi", "--to", "http://localhost"],
         ["hi", "--tls-cert", "x.pem"],
         ["hi", "--tls-ca", "no-such-file.pem"],
@@ -217,7 +218,8 @@ def test_ctrl_c_keeps_what_was_translated_and_the_same_command_goes_on(
     command = [*COMMAND, "translate", "--input", str(book), "--output", str(output), "--to", triton.url]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 30
-        while not any("line 97" in heard.texts for heard in list(triton.heard)):
+        part = tmp_path / "book.de.part"
+        while not part.exists() or len(part.read_bytes().splitlines()) < 96:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -228,6 +230,25 @@ def test_ctrl_c_keeps_what_was_translated_and_the_same_command_goes_on(
     triton.models.clear()
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=True)
     assert "96 of them earlier" in done.stderr
+    assert output.read_text() == book.read_text().upper()
+
+
+def test_a_full_disk_loses_nothing_of_what_was_translated(triton: ScriptedTriton, book: Path, tmp_path: Path) -> None:
+    output = tmp_path / "book.de"
+    command = [*COMMAND, "translate", "--input", str(book), "--output", str(output), "--to", triton.url]
+    full = subprocess.run(  # a limit on the size of files fails a write just as a full disk does
+        ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert full.returncode == 1
+    assert full.stderr.count("\n") == 1
+    kept = (tmp_path / "book.de.part").read_text().splitlines()
+    assert len(kept) > 100
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert f"({len(kept) - 1} of them earlier)" in done.stderr  # the last one was torn
     assert output.read_text() == book.read_text().upper()
 
 
