@@ -118,3 +118,15 @@ def test_restarts_are_counted(survivor: Server, caller: Caller) -> None:
     os.kill(engine(survivor), signal.SIGKILL)
     eventually(lambda: serves(caller))
     eventually(lambda: survivor.metrics().get('dragoman_restarts_total{what="engine"}', 0) >= 1)
+
+
+def test_requests_that_only_waited_outlive_their_engine(reference_bundle: Path) -> None:
+    with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
+        caller = server.caller()
+        futures = send_many(caller, 10)  # a beam of 4 in 4 rows: one at a time
+        eventually(lambda: any(future.done() for future in futures))
+        os.kill(engine(server), signal.SIGKILL)
+        ended = outcomes(futures)
+        caller.close()
+    assert ended.count("ok") >= 8
+    assert set(ended) <= {"ok", "RESTARTING"}

@@ -81,6 +81,10 @@ class Routes:
         if self._current.get(engine.bundle) is engine:
             del self._current[engine.bundle]
 
+    def all(self) -> list[Engine]:
+        """Every engine this stub is connected to."""
+        return list(self._all)
+
     def engine(self, bundle: str) -> Engine | None:
         """Who answers for `bundle` now; None while it is being restarted."""
         return self._current.get(bundle)

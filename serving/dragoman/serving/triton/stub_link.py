@@ -107,6 +107,10 @@ class StubLink:
         self._thread.join(timeout=5)
         with self._lock:
             left, self._pending = list(self._pending.values()), {}
+            for engine in self._routes.all():
+                self._routes.forget(engine)
+        self._supervisor.close()
+        self._selector.close()
         for pending in left:
             pending.reply.fail(Failure.say(ErrorCode.DRAINING, "this server is going away"))
 
