@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from dragoman.bundle.manifest import Graph, Lowering, Precision, Role
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
-from forced_steps import Stepper
+from dragoman.export.lowering import KeyValue, PortableLowering
+from dragoman.export.transformer import Transformer
+from forced_steps import Stepper, Workload
 
 
 @dataclass(frozen=True)
@@ -39,3 +45,23 @@ def export(
     read = read_checkpoint(checkpoint)
     graphs = build_graphs(read, lowerings, precision, directory, lambda _share: None, keep_in_fp32=keep_in_fp32)
     return Exported(read, directory, graphs)
+
+
+def eager_logits(model: Transformer, work: Workload) -> NDArray[np.float32]:
+    """(rows, steps, vocabulary): our own module run in torch."""
+    lowering = PortableLowering()
+    lengths, shape = torch.from_numpy(work.lengths), model.config.decoder_attention
+    with torch.inference_mode():
+        memories = model.encode(torch.from_numpy(work.sources), lengths, lowering)
+        empty = torch.zeros(work.rows, shape.heads, 8, shape.head_dim)
+        pasts = [KeyValue(empty, empty)] * len(memories)
+        said = []
+        for step in range(work.targets.shape[1]):
+            tokens = torch.from_numpy(work.targets[:, step]).reshape(work.groups, work.width)
+            logits, pasts = model.step(tokens, torch.full_like(tokens, step).int(), lengths, memories, pasts, lowering)
+            said.append(logits)
+    return torch.stack(said, dim=1).numpy()
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    return torch.from_numpy(logits).log_softmax(-1).numpy()

@@ -37,6 +37,11 @@ class Workload:
         return len(self.sources)
 
     @property
+    def mask(self) -> NDArray[np.int64]:
+        """(groups, source): 0 where a source is padded."""
+        return (np.arange(self.sources.shape[1]) < self.lengths[:, None]).astype(np.int64)
+
+    @property
     def rows(self) -> int:
         return self.groups * self.width
 

@@ -23,7 +23,8 @@ SEVEN_BITS, EIGHT_BITS = 63, 127
 """Products of 8-bit weights saturate in the 16-bit sums of AVX2 without VNNI; 7-bit ones can't.
 Weights that are only looked up, never multiplied, may use all 8 bits."""
 
-POSITIONS = ".positions.weight"
+EMBEDDINGS = {"source_embedding.weight", "target_embedding.weight", "output.weight"}
+"""What is looked up by token; tables of positions are small and stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,7 @@ def _weight(node: ir.Node) -> ir.Value | None:
     value = None if index is None else node.inputs[index]
     if value is None or value.const_value is None or len(value.const_value.shape) != 2:
         return None
-    name = value.name or ""
-    return value if name.endswith(".weight") and not name.endswith(POSITIONS) else None
+    return value if node.op_type != "Gather" or value.name in EMBEDDINGS else None
 
 
 def _quantise_linear(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
@@ -108,8 +108,8 @@ def _quantise_projection(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> No
 
 def _quantise_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
     """Gather -> Gather of int8 rows, times the Gather of their scales."""
-    tied = any(user.op_type in {"Gemm", "QGemm"} for user in weight.consumers()) or weight.name == "output.weight"
-    values, scale = _rows(graph, weight, SEVEN_BITS if tied else EIGHT_BITS)
+    multiplied = weight.name == "output.weight"  # in the other graph, if not in this one
+    values, scale = _rows(graph, weight, SEVEN_BITS if multiplied else EIGHT_BITS)
     column = _constant(graph, f"{weight.name}.column", scale.const_value.numpy()[:, None])
     tokens, axis = node.inputs[1], [ir.AttrInt64("axis", 0)]
     rows = ir.Node("", "Gather", [values, tokens], axis, name=f"{weight.name}.rows")

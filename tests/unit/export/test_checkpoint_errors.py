@@ -59,11 +59,8 @@ def test_a_setting_of_the_wrong_type_is_named_with_its_value(checkpoint: Path) -
 
 
 def test_heads_that_do_not_divide_the_width_are_refused(checkpoint: Path) -> None:
-    from dragoman.errors import ExportError
-
     rewrite_json(checkpoint / "config.json", lambda c: c.update(decoder_attention_heads=3))
-    with pytest.raises(ExportError, match="3 heads do not divide"):
-        read_checkpoint(checkpoint)
+    assert "3 heads do not divide" in refusal(checkpoint)
 
 
 def test_an_unknown_activation_is_named(checkpoint: Path) -> None:

@@ -128,6 +128,12 @@ def test_separate_vocabularies_are_both_copied(tmp_path: Path) -> None:
     assert (checkpoint.dimensions.source_vocabulary, checkpoint.dimensions.target_vocabulary) == (53, 61)
 
 
+def test_a_target_vocabulary_that_the_tokenizer_does_not_use_is_left_behind(tmp_path: Path) -> None:
+    directory = write_marian(tmp_path / "model", share_encoder_decoder_embeddings=False)
+    (directory / "tokenizer_config.json").write_text('{"separate_vocabs": false}')
+    assert "target_vocab.json" not in read_checkpoint(directory).tokenizer_paths
+
+
 def test_a_missing_logits_bias_is_zero(tmp_path: Path) -> None:
     weights = marian_weights(marian_config())
     del weights["final_logits_bias"]
@@ -151,6 +157,7 @@ def test_generation_config_json_comes_before_config_json(tmp_path: Path) -> None
     [
         pytest.param({}, DecodingOptions(max_length=32), id="nothing said: as long as the positions go"),
         pytest.param({"max_length": 10}, DecodingOptions(max_length=9), id="the start token does not count"),
+        pytest.param({"max_length": 20, "max_new_tokens": 10}, DecodingOptions(max_length=10), id="new tokens first"),
         pytest.param({"max_length": 1000}, DecodingOptions(max_length=32), id="never beyond the positions"),
         pytest.param({"min_length": 5}, DecodingOptions(max_length=32, min_length=5), id="min_length"),
         pytest.param({"min_length": 50, "max_length": 10}, DecodingOptions(max_length=9, min_length=9), id="both"),

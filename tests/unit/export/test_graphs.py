@@ -5,14 +5,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from dragoman.bundle.manifest import Lowering, TensorSpec
 from dragoman.errors import ExportError
 from dragoman.export.graphs import build_graphs
-from dragoman.export.lowering import KeyValue, PortableLowering
-from exported_graphs import Exported
+from exported_graphs import Exported, eager_logits, log_softmax
 from forced_steps import Workload, random_workload, worst_difference
 
 LOWERINGS: tuple[Lowering, ...] = ("cpu", "portable")
@@ -22,26 +20,6 @@ def loaded(exported: Exported, role: str, lowering: str) -> onnx.ModelProto:
     return onnx.load(exported.directory / f"{role}.{lowering}.onnx", load_external_data=False)
 
 
-def eager_logits(exported: Exported, work: Workload) -> NDArray[np.float32]:
-    """(rows, steps, vocabulary): our own module run in torch."""
-    model, lowering = exported.checkpoint.model, PortableLowering()
-    lengths, shape = torch.from_numpy(work.lengths), model.config.decoder_attention
-    with torch.inference_mode():
-        memories = model.encode(torch.from_numpy(work.sources), lengths, lowering)
-        empty = torch.zeros(work.rows, shape.heads, 8, shape.head_dim)
-        pasts = [KeyValue(empty, empty)] * len(memories)
-        said = []
-        for step in range(work.targets.shape[1]):
-            tokens = torch.from_numpy(work.targets[:, step]).reshape(work.groups, work.width)
-            logits, pasts = model.step(tokens, torch.full_like(tokens, step).int(), lengths, memories, pasts, lowering)
-            said.append(logits)
-    return torch.stack(said, dim=1).numpy()
-
-
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    return torch.from_numpy(logits).log_softmax(-1).numpy()
-
-
 @pytest.fixture(scope="module")
 def work() -> Workload:
     return random_workload(53, 53, start=52)
@@ -49,7 +27,7 @@ def work() -> Workload:
 
 @pytest.fixture(scope="module")
 def expected(tiny_fp32: Exported, work: Workload) -> NDArray[np.float32]:
-    return eager_logits(tiny_fp32, work)
+    return eager_logits(tiny_fp32.checkpoint.model, work)
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,7 @@ def generation_settings(directory: Path, config: Mapping[str, Any]) -> Mapping[s
 def generation_options(raw: Mapping[str, Any], tokens: SpecialTokens, max_positions: int) -> DecodingOptions:
     """The settings as our options. Without a `max_length` the model's positions are the limit."""
     values: dict[str, object] = {ours: raw[theirs] for theirs, ours in SAME_MEANING.items() if raw.get(theirs) is not None}
-    longest = raw.get("max_length")  # counts the start token, ours does not
-    values["max_length"] = min(longest - 1, max_positions) if isinstance(longest, int) and longest > 1 else max_positions
+    values["max_length"] = min(_longest(raw), max_positions)
     if isinstance(shortest := values.get("min_length"), int):
         values["min_length"] = min(shortest, values["max_length"])  # type: ignore[call-overload]
     if (early := raw.get("early_stopping")) is not None:
@@ -52,6 +52,14 @@ def generation_options(raw: Mapping[str, Any], tokens: SpecialTokens, max_positi
         return from_mapping(values, DecodingOptions())
     except InvalidRequest as error:
         raise CheckpointError(f"the checkpoint's generation settings are impossible: {error}") from error
+
+
+def _longest(raw: Mapping[str, Any]) -> int:
+    """How many tokens may be generated; `max_length` counts the start token as well, `max_new_tokens` does not."""
+    new, whole = raw.get("max_new_tokens"), raw.get("max_length")
+    if isinstance(new, int) and new > 0:
+        return new
+    return whole - 1 if isinstance(whole, int) and whole > 1 else sys.maxsize
 
 
 def single_token(raw: Mapping[str, Any], name: str) -> int | None:

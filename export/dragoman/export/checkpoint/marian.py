@@ -105,11 +105,10 @@ class MarianReader:
     def tokenizer(self, directory: Path, config: TransformerConfig) -> TokenizerFiles:
         files = {"source_model": "source.spm", "target_model": "target.spm", "source_vocabulary": "vocab.json"}
         sizes = {"vocab.json": config.source_vocabulary}
-        if (directory / "target_vocab.json").is_file():
+        there = (directory / "target_vocab.json").is_file()
+        if self._settings(directory).get("separate_vocabs", there) or config.target_vocabulary != config.source_vocabulary:
             files["target_vocabulary"] = "target_vocab.json"
             sizes["target_vocab.json"] = config.target_vocabulary
-        elif config.target_vocabulary != config.source_vocabulary:
-            require_file(directory / "target_vocab.json", "the target vocabulary, which differs from the source's")
         for role, name in files.items():
             require_file(directory / name, f"the tokenizer's {role.replace('_', ' ')}")
         for name, rows in sizes.items():
@@ -117,9 +116,12 @@ class MarianReader:
         return TokenizerFiles(kind="marian", files=files)
 
     def languages(self, directory: Path) -> tuple[str | None, str | None]:
-        path = directory / "tokenizer_config.json"
-        settings = read_json(path) if path.is_file() else {}
+        settings = self._settings(directory)
         return settings.get("source_lang"), settings.get("target_lang")
+
+    def _settings(self, directory: Path) -> Mapping[str, Any]:
+        path = directory / "tokenizer_config.json"
+        return read_json(path) if path.is_file() else {}
 
     def _number(self, name: str) -> int:
         value = self._raw.get(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dragoman.bundle.manifest import Dimensions, ModelCard, SpecialTokens, TokenizerFiles
-from dragoman.errors import CheckpointError
+from dragoman.errors import CheckpointError, ExportError
 from dragoman.export.checkpoint.files import open_weights, read_json, require_file
 from dragoman.export.checkpoint.generation import generation_options, generation_settings
 from dragoman.export.checkpoint.marian import MarianReader
@@ -81,7 +81,7 @@ def read_checkpoint(directory: Path) -> Checkpoint:
     raw = read_json(require_file(directory / "config.json", "the configuration"))
     architecture, reader = _reader(raw)
     settings = generation_settings(directory, raw)
-    config, tokens = reader.config(), reader.tokens(directory, settings)
+    config, tokens = _config(reader), reader.tokens(directory, settings)
     tokenizer = reader.tokenizer(directory, config)
     _check_tokens(tokens, config)
     model = Transformer(config).eval()
@@ -111,6 +111,15 @@ def _reader(raw: Mapping[str, Any]) -> tuple[str, Reader]:
             return architecture, READERS[architecture](raw)
     what = ", ".join(map(str, named)) if named else f"model_type {raw.get('model_type')!r}"
     raise CheckpointError(f"the architecture {what} is not supported; supported are {', '.join(sorted(READERS))}")
+
+
+def _config(reader: Reader) -> TransformerConfig:
+    try:
+        return reader.config()
+    except CheckpointError:
+        raise
+    except ExportError as error:
+        raise CheckpointError(f"config.json describes a model that can't be: {error}") from error
 
 
 def _check_tokens(tokens: SpecialTokens, config: TransformerConfig) -> None:
