@@ -68,7 +68,7 @@ def measure_throughput(addresses: list[str], expected: dict[str, str], seconds: 
 
 
 def hang(replica: Replica, ways: dict[str, Translator], expected: dict[str, str]) -> dict[str, Any]:
-    """Seconds after a server hung in which requests were still sent to it."""
+    """Seconds after a server hung until the last request that it held up was answered by another."""
     with ExitStack() as stack:
         loads = {way: stack.enter_context(SteadyLoad(each, expected, USERS)) for way, each in ways.items()}
         wait_until(lambda: all(load.answered_after(0) > 20 for load in loads.values()), 60, "the first answers")
@@ -77,7 +77,11 @@ def hang(replica: Replica, ways: dict[str, Translator], expected: dict[str, str]
         stack.callback(replica.thaw)
         time.sleep(20)  # twice nginx's patience: whoever would ask the hung server again has done so
     return {
-        way: {"left_out_after_s": load.last_delayed_s(frozen_at, SLOW_S), "lost": len(load.lost), "asked": len(load.fates)}
+        way: {
+            "left_out_after_s": load.recovered_after_s(frozen_at, SLOW_S),
+            "lost": len(load.lost),
+            "asked": len(load.fates),
+        }
         for way, load in loads.items()
     }
 

@@ -26,6 +26,7 @@ _SUMMARY = {
     "status": "what a server is doing",
     "probe": "health check: one real translation",
     "loadtest": "load-test a deployment",
+    "plan": "size a deployment from a load test",
 }
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 

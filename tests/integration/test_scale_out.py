@@ -98,7 +98,7 @@ def test_a_hung_server_costs_no_translation(hung: tuple[float, dict[str, SteadyL
 def test_a_hung_server_is_left_out_within_seconds(hung: tuple[float, dict[str, SteadyLoad]], way: str) -> None:
     frozen_at, loads = hung
     # nginx takes a server for hung after grpc_read_timeout, the client after two seconds of silence.
-    assert loads[way].last_delayed_s(frozen_at, slow_s=1.5) < {"client": 5, "nginx": 13}[way]
+    assert loads[way].recovered_after_s(frozen_at, slow_s=1.5) < {"client": 6, "nginx": 14}[way]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -26,6 +26,7 @@ _METRICS_PORT = 8002
 _QUEUE = "dragoman_queue_seconds"
 _STEPS = "dragoman_steps_total"
 _STEP_ROWS = "dragoman_step_rows_total"
+_STEP_SECONDS = "dragoman_step_seconds_total"
 _OCCUPANCY = "dragoman_batch_occupancy"
 _QUEUED = "dragoman_queued_requests"
 
@@ -34,7 +35,8 @@ _QUEUED = "dragoman_queued_requests"
 class ServerSample:
     """What the server said about the time since the sample before; None where it does not say.
 
-    `rows_per_step` is the mean size of the batches it decoded, `occupancy` their share of the largest it may decode.
+    `rows_per_step` is the mean size of the batches it decoded, `occupancy` their share of the largest it may decode,
+    `step_mean_s` what a decoding step took, encoding of newcomers included, and `steps` how many there were.
     """
 
     at_s: float
@@ -42,13 +44,16 @@ class ServerSample:
     rows_per_step: float | None
     occupancy: float | None
     queued: float | None
+    step_mean_s: float | None = None
+    steps: float | None = None
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> ServerSample:
-        return ServerSample(raw["at_s"], raw["queue_mean_s"], raw["rows_per_step"], raw["occupancy"], raw["queued"])
+        known = {name: raw[name] for name in ("at_s", "queue_mean_s", "rows_per_step", "occupancy", "queued")}
+        return ServerSample(**known, step_mean_s=raw.get("step_mean_s"), steps=raw.get("steps"))
 
 
 class Scraper:
@@ -104,18 +109,20 @@ def _between(earlier: list[Sample], now: list[Sample], at_s: float) -> ServerSam
         rows_per_step=_ratio_of_growth(earlier, now, _STEP_ROWS, _STEPS),
         occupancy=_highest(now, _OCCUPANCY),
         queued=total(now, _QUEUED),
+        step_mean_s=_ratio_of_growth(earlier, now, _STEP_SECONDS, _STEPS),
+        steps=_growth(earlier, now, _STEPS),
     )
 
 
 def _ratio_of_growth(earlier: list[Sample], now: list[Sample], above: str, below: str) -> float | None:
     """What one counter grew by over what another grew by; None when the second stood still."""
-    grown = []
-    for name in (above, below):
-        was, is_now = total(earlier, name), total(now, name)
-        if was is None or is_now is None:
-            return None
-        grown.append(is_now - was)
-    return grown[0] / grown[1] if grown[1] > 0 else None
+    numerator, denominator = _growth(earlier, now, above), _growth(earlier, now, below)
+    return numerator / denominator if numerator is not None and denominator else None
+
+
+def _growth(earlier: list[Sample], now: list[Sample], name: str) -> float | None:
+    was, is_now = total(earlier, name), total(now, name)
+    return None if was is None or is_now is None else max(is_now - was, 0.0)
 
 
 def _highest(samples: list[Sample], name: str) -> float | None:

@@ -58,6 +58,8 @@ class Tally:
     lag: Histogram = field(default_factory=Histogram)
     errors: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
+    target_lengths: dict[int, int] = field(default_factory=dict)
+    """How many requests had so many target tokens: what `dragoman plan` simulates with."""
 
     def record(self, due_at: float, outcome: Outcome, started_at: float) -> None:
         """Count one outcome; what was due before the measurement (warm-up) only counts as output."""
@@ -74,6 +76,7 @@ class Tally:
             self.examples.setdefault(outcome.error, outcome.message)
             return
         slot.latency.record(finished_s - due_s)
+        self.target_lengths[outcome.target_tokens] = self.target_lengths.get(outcome.target_tokens, 0) + 1
         if outcome.queue_s is not None:
             self.queue.record(outcome.queue_s)
         if outcome.first_token_at is not None:
@@ -89,6 +92,8 @@ class Tally:
         for kind, count in other.errors.items():
             self.errors[kind] = self.errors.get(kind, 0) + count
             self.examples.setdefault(kind, other.examples[kind])
+        for length, count in other.target_lengths.items():
+            self.target_lengths[length] = self.target_lengths.get(length, 0) + count
 
     @property
     def latency(self) -> Histogram:
@@ -141,6 +146,7 @@ class Tally:
             "lag": self.lag.to_json(),
             "errors": self.errors,
             "examples": self.examples,
+            "target_lengths": sorted(self.target_lengths.items()),
         }
 
     @staticmethod
@@ -161,4 +167,5 @@ class Tally:
         tally.lag = Histogram.from_json(raw["lag"])
         tally.errors = {str(kind): int(count) for kind, count in raw["errors"].items()}
         tally.examples = {str(kind): str(message) for kind, message in raw["examples"].items()}
+        tally.target_lengths = {int(length): int(count) for length, count in raw.get("target_lengths", ())}
         return tally

@@ -1,0 +1,116 @@
+"""What a load test says about one server, as the few numbers a simulation needs.
+
+A decoding step takes  base + rows · per_row  seconds (encoding of newcomers included): both are fitted to the seconds of the
+run, in which the server decoded batches of different sizes. What the fit leaves over is kept as it is and drawn from again:
+a machine that is disturbed at times is simulated as one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.errors import UsageError
+from dragoman.loadtest.result import RunResult
+from dragoman.loadtest.scraper import ServerSample
+
+__all__ = ["Floats", "Profile", "StepTimes", "profile_of"]
+
+Floats = npt.NDArray[np.float64]
+
+_FEWEST_SAMPLES = 5
+_NARROWEST = 1.3
+"""The largest batches of the run must be so much larger than the smallest, or the price of a row is a guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """How long a step takes by the rows in it, and how much the measured seconds differed from that."""
+
+    base_s: float
+    row_s: float
+    disturbances: tuple[float, ...]
+    most_rows: float
+
+    def at(self, rows: float) -> float:
+        return self.base_s + self.row_s * rows
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One server under one kind of requests. `overhead_s` is what a request takes besides its steps and its waiting."""
+
+    steps: StepTimes
+    lengths: tuple[int, ...]
+    steps_per_token: float
+    rows_per_request: int
+    overhead_s: float = 0.0
+
+    @property
+    def mean_steps(self) -> float:
+        return self.steps_per_token * sum(self.lengths) / len(self.lengths)
+
+
+def profile_of(result: RunResult) -> Profile:
+    """The profile that a run implies, without its overhead; UsageError when the run can't say."""
+    samples = [sample for sample in result.server if _is_complete(sample)]
+    if len(samples) < _FEWEST_SAMPLES:
+        raise UsageError(
+            f"the load test has {len(samples)} seconds with the server's step times and needs {_FEWEST_SAMPLES}; let it "
+            "read the metrics of a dragoman server (--metrics) and run longer"
+        )
+    lengths = [length for length, count in sorted(result.tally.target_lengths.items()) for _ in range(count) if length > 0]
+    if not lengths:
+        raise UsageError("the load test has no lengths of translations: repeat it with this dragoman")
+    row_steps = sum(_number(sample.rows_per_step) * _number(sample.steps) for sample in samples)
+    tokens = result.figures.target_token_rate * _span_s(samples)
+    rows = result.info.beam_size or max(1, round(row_steps / tokens))
+    return Profile(
+        steps=_fit(samples),
+        lengths=tuple(lengths),
+        # Searches run longer than their best hypothesis, and the end of a sentence is a step too.
+        steps_per_token=max(row_steps / (tokens * rows), 1.0),
+        rows_per_request=rows,
+    )
+
+
+def _fit(samples: Sequence[ServerSample]) -> StepTimes:
+    """Least squares over seconds, each counting as often as it had steps; neither price is negative."""
+    rows = np.array([_number(sample.rows_per_step) for sample in samples])
+    took_s = np.array([_number(sample.step_mean_s) for sample in samples])
+    if rows.max() < rows.min() * _NARROWEST:
+        raise UsageError(
+            f"all batches of the load test had about {rows.mean():.1f} rows, so what a row costs is unknown; run one whose "
+            "load changes: --rate … --shape step"
+        )
+    weights = np.sqrt(np.array([_number(sample.steps) for sample in samples]))
+    design = np.stack([np.ones_like(rows), rows], axis=1)
+    base_s, row_s = np.linalg.lstsq(design * weights[:, None], took_s * weights, rcond=None)[0]
+    if row_s < 0 or base_s < 0:
+        base_s, row_s = (float(np.average(took_s, weights=weights**2)), 0.0) if row_s < 0 else (0.0, _slope(rows, took_s))
+    disturbances = took_s / (base_s + row_s * rows)
+    return StepTimes(float(base_s), float(row_s), tuple(map(float, disturbances)), float(rows.max()))
+
+
+def _slope(rows: Floats, took_s: Floats) -> float:
+    return float((rows * took_s).sum() / (rows * rows).sum())
+
+
+def _is_complete(sample: ServerSample) -> bool:
+    return bool(sample.rows_per_step and sample.step_mean_s and sample.steps)
+
+
+def _span_s(samples: Sequence[ServerSample]) -> float:
+    """The time that the samples stand for: each for what passed since the one before."""
+    ends = [sample.at_s for sample in samples]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    return sum(gaps) + (gaps[0] if gaps else math.nan)
+
+
+def _number(value: float | None) -> float:
+    return 0.0 if value is None else value
