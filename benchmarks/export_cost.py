@@ -82,7 +82,8 @@ def table(figures: dict[str, Any]) -> str:
         share = export["bundle_bytes"] / exports["fp32"]["bundle_bytes"] if "fp32" in exports else float("nan")
         lines.append(
             f"| {precision} | {export['seconds']:.0f} s / {export['cpu_seconds']:.0f} s "
-            f"| {export['peak_bytes'] / 1e6:.0f} MB | {export['memory_ratio']:.1f} | {export['bundle_bytes'] / 1e6:.0f} MB | {share:.0%} |"
+            f"| {export['peak_bytes'] / 1e6:.0f} MB | {export['memory_ratio']:.1f} "
+            f"| {export['bundle_bytes'] / 1e6:.0f} MB | {share:.0%} |"
         )
     lines.append("")
     lines.append(

@@ -51,7 +51,7 @@ CTRANSLATE2 = Environment(
         "sentencepiece==0.2.2",
         "sacremoses==0.2.0",
         "torch==2.13.0",
-        "numpy==2.2.6",
+        "numpy==1.26.4",
         "matplotlib==3.10.8",  # the plots are drawn here, too: the product's own environment stays without
     ),
 )
