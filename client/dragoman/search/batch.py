@@ -51,6 +51,7 @@ class SearchBatch(ABC):
         "_need",
         "_banned",
         "_forced",
+        "_calm_from",
     )
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int) -> None:
@@ -70,6 +71,10 @@ class SearchBatch(ABC):
         self._forced = np.full((_GROUPS, 2), _NO_TOKEN, np.int64)  # first and last token
         self._options: list[DecodingOptions] = []
         self._rules: list[HistoryRules | None] = []
+        self._calm_from = np.zeros(_GROUPS, np.int64)  # the length from which nothing special happens until the limit
+        self._calm = 0  # so many steps at least nothing special will happen to any group
+        self._ruled = 0  # groups with rules
+        self._ban_columns = 0  # columns of _banned that are in use
 
     # What the next step needs.
 
@@ -123,6 +128,10 @@ class SearchBatch(ABC):
         self._forced[group] = first, _NO_TOKEN if options.forced_eos is None else options.forced_eos
         self._options.append(options)
         self._rules.append(HistoryRules.of(options, [] if few else banned))
+        self._calm_from[group] = max(prompt, prompt + options.min_length, 1 + (first != _NO_TOKEN))
+        self._calm = min(self._calm, limit - 2) if self._calm_from[group] == 1 else 0
+        self._ban_columns = max(self._ban_columns, len(few))
+        self._ruled += self._rules[group] is not None
         self._count += 1
         self._start_group(group)
         self._look_ahead(group)
@@ -131,6 +140,7 @@ class SearchBatch(ABC):
     def leave(self, group: int) -> None:
         """Forget a search; the last group takes its number."""
         last = self._count - 1
+        self._ruled -= self._rules[group] is not None
         for name in self._columns:
             column = getattr(self, name)
             column[group] = column[last]
@@ -146,23 +156,37 @@ class SearchBatch(ABC):
 
         Returns the groups that are done, highest first, so that they can `leave` in this order.
         """
-        shape = (self._count, self.width, -1)
+        n, shape = self._count, (self._count, self.width, -1)
+        calm = self._is_calm()
         tokens, scores, log_probs = self._constrained(
             best_tokens.reshape(shape).astype(np.int64, copy=False),
             best_log_probs.reshape(shape),
             best_logits.reshape(shape),
+            calm,
         )
-        feeding = self._length[: self._count] < self._prompt[: self._count]
-        if not feeding.any():
-            done = self._choose(slice(0, self._count), tokens, scores, log_probs)
-        else:
-            self._length[: self._count][feeding] += 1
+        live: slice | Ids = slice(0, n)
+        changed = [group for group, rules in enumerate(self._rules) if rules is not None] if self._ruled else []
+        if not calm and (feeding := self._length[:n] < self._prompt[:n]).any():
+            self._length[:n][feeding] += 1
             live = np.flatnonzero(~feeding)
-            done = self._choose(live, tokens[live], scores[live], log_probs[live]) if len(live) else []
-        for group, rules in enumerate(self._rules):
-            if rules is not None or feeding[group]:
-                self._look_ahead(group)
+            changed += np.flatnonzero(feeding).tolist()
+            tokens, scores, log_probs = tokens[live], scores[live], log_probs[live]
+        done = self._choose(live, tokens, scores, log_probs) if len(tokens) else []
+        for group in changed:
+            self._look_ahead(group)
         return done
+
+    def _is_calm(self) -> bool:
+        """Whether no group is at a special place: most steps are calm, and skip all that is not for them."""
+        if self._calm > 0:
+            self._calm -= 1
+            return True
+        n = self._count
+        length = self._length[:n]
+        if (length < self._calm_from[:n]).any():
+            return False
+        self._calm = int((self._limit[:n] - 1 - length).min())
+        return self._calm > 0 and self._is_calm()
 
     @abstractmethod
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
@@ -192,18 +216,17 @@ class SearchBatch(ABC):
 
     # Processors.
 
-    def _constrained(self, tokens: Ids, log_probs: Scores, logits: Scores) -> tuple[Ids, Scores, Scores]:
+    def _constrained(self, tokens: Ids, log_probs: Scores, logits: Scores, calm: bool) -> tuple[Ids, Scores, Scores]:
         """Tokens, processed scores and log-probabilities."""
         n = self._count
         scores = self._scored(log_probs, logits).astype(np.float32)  # a copy: the arrays belong to the runtime
-        for group, rules in enumerate(self._rules):
+        for group, rules in enumerate(self._rules) if self._ruled else ():
             if rules is not None and self._length[group] >= self._prompt[group]:
                 rules.apply(tokens[group], scores[group])
-        for column in range(_FEW):
-            banned = self._banned[:n, column]
-            if banned.max(initial=_NO_TOKEN) == _NO_TOKEN:
-                break
-            scores[tokens == banned[:, None, None]] = -np.inf
+        for column in range(self._ban_columns):
+            scores[tokens == self._banned[:n, column, None, None]] = -np.inf
+        if calm:
+            return tokens, scores, log_probs
         early = self._length[:n] < self._shortest[:n]
         if early.any():
             scores[(tokens == self._eos) & early[:, None, None]] = -np.inf

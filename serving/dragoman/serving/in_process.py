@@ -42,7 +42,8 @@ class LoadedModel:
 
     def warm_up(self) -> None:
         """A real translation of each kind that is asked for most: the first run of a shape is slow, and may fail."""
-        for beam_size in sorted({1, min(self.manifest.generation.beam_size, self.engine.limits.max_beam_size)}):
+        widest = min(self.engine.limits.max_beam_size, self.engine.limits.max_rows)
+        for beam_size in sorted({1, min(self.manifest.generation.beam_size, widest)}):
             options = DecodingOptions(beam_size=beam_size, max_length=16)
             self.decode([tuple(self.tokenizer.encode(_SAMPLE))] * 2, options)
 

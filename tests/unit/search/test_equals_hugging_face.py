@@ -84,7 +84,7 @@ def requests(draw: st.DrawFn) -> tuple[list[list[int]], list[DecodingOptions]]:
     return sources, every
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(requests(), st.integers(0, 5))
 def test_any_options_in_one_batch_say_what_hugging_face_says_alone(
     asked: tuple[list[list[int]], list[DecodingOptions]], extra_candidates: int

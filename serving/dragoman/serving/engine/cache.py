@@ -45,6 +45,9 @@ class LaneCache:
         self.cross = [self._zeros(0, 0) for _ in range(2 * layout.layers)]
         self.lengths = np.zeros(0, np.int32)  # (groups,) tokens of the source
         self.filled = np.zeros(0, np.int64)  # (groups,) tokens that each row of the group holds
+        self.places = np.zeros((0, width), np.int64)  # (groups, width) where in the group each of its rows lies
+        self._order = np.arange(width)
+        self._earlier = np.tri(width, k=-1, dtype=np.bool_)  # [r, q]: q comes before r
 
     @property
     def rows(self) -> int:
@@ -68,6 +71,7 @@ class LaneCache:
                 self.cross[index][: self.groups, :, :used] = old[: self.groups, :, :used]
         self.lengths = _resized(self.lengths, shape.groups, self.groups)
         self.filled = _resized(self.filled, shape.groups, self.groups)
+        self.places = _resized(self.places, shape.groups, self.groups)
         self.shape = shape
 
     def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
@@ -78,7 +82,7 @@ class LaneCache:
         for kept, new in zip(self.cross, encoded.cross, strict=True):
             kept[first:last, :, :length] = new[chosen, :, :length]
         self.lengths[first:last] = encoded.lengths[chosen]
-        self.filled[first:last] = 0
+        self.filled[first:last], self.places[first:last] = 0, self._order
         self.groups = last
 
     def leave(self, group: int) -> None:
@@ -90,18 +94,33 @@ class LaneCache:
                 kept[group * width : (group + 1) * width, :, :used] = kept[last * width : (last + 1) * width, :, :used]
             for kept in self.cross:
                 kept[group, :, :length] = kept[last, :, :length]
-            self.lengths[group], self.filled[group] = length, used
+            self.lengths[group], self.filled[group], self.places[group] = length, used, self.places[last]
         self.groups = last
 
-    def reorder(self, parents: npt.NDArray[np.int64]) -> None:
-        """(groups, width): each row takes over its parent's tokens. Copies rows that change, positions in use."""
-        groups, rows = np.nonzero(parents != np.arange(self.width))
-        if not len(groups):
-            return
-        used = int(self.filled[groups].max())
-        to, source = groups * self.width + rows, groups * self.width + parents[groups, rows]
-        for kept in self.own:
-            kept[to, :, :used] = kept[source, :, :used]  # the right side is a copy: rows may swap
+    def follow(self, parents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """(groups, width): where each row lies now that it continues row parents[g, r] of its group.
+
+        The first to continue a parent takes its place; only the others are copied, into the places of rows that nobody
+        continues, and only the positions in use. Ordering the rows instead would move nearly all of them at every step.
+        """
+        groups, width = self.groups, self.width
+        places = self.places[:groups]
+        if (parents == self._order).all():
+            return places
+        index = np.arange(groups)[:, None]
+        new = places[index, parents]
+        others = ((parents[:, :, None] == parents[:, None, :]) & self._earlier).any(2)
+        at, rows = np.nonzero(others)
+        if len(at):
+            taken = np.zeros((groups, width), np.bool_)
+            taken[index, new] = True
+            free = np.nonzero(~taken)[1]  # in each group as many as others, and in the same order
+            used, source, to = int(self.filled[at].max()), at * width + new[at, rows], at * width + free
+            for kept in self.own:
+                kept[to, :, :used] = kept[source, :, :used]
+            new[at, rows] = free
+        places[:] = new
+        return places
 
     def _zeros(self, count: int, length: int) -> Tensor:
         # Not whatever memory holds: a masked position counts 0 times its value, and 0 times NaN is NaN.
@@ -112,7 +131,7 @@ _Number = TypeVar("_Number", np.int32, np.int64)
 
 
 def _resized(numbers: npt.NDArray[_Number], size: int, used: int) -> npt.NDArray[_Number]:
-    resized = np.zeros(size, numbers.dtype)
+    resized = np.zeros((size, *numbers.shape[1:]), numbers.dtype)
     resized[:used] = numbers[:used]
     return resized
 

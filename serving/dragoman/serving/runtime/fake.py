@@ -63,12 +63,12 @@ class FakeLane:
         candidates: int,
     ) -> Best:
         cache, width = self._cache, self.width
-        cache.reorder(parents)
         key, value = cache.own
         rows, at = np.arange(cache.rows), np.repeat(positions, width)
-        key[rows, 0, at, 0], value[rows, 0, at, 0] = tokens.ravel(), -tokens.ravel()
+        places = (cache.follow(parents) + width * np.arange(cache.groups)[:, None]).ravel()  # of each row
+        key[places, 0, at, 0], value[places, 0, at, 0] = tokens.ravel(), -tokens.ravel()
         cache.filled[: cache.groups] = positions + 1
-        seeds = np.array([self._seed(row, int(at[row]) + 1) for row in rows], np.uint64)
+        seeds = np.array([self._seed(int(places[row]), int(at[row]) + 1) for row in rows], np.uint64)
         logits = _noise(seeds, self._runtime.vocabulary)
         best = np.argsort(-logits, axis=1, kind="stable")[:, :candidates]
         shifted = logits - logits.max(axis=1, keepdims=True)

@@ -24,6 +24,7 @@ class InPlaceLane:
         self._cache = LaneCache(layout, width)
         self._tokens = np.zeros((0, width), np.int64)
         self._positions = np.zeros((0, width), np.int32)
+        self._first_rows = np.zeros((0, 1), np.int64)  # of each group
         self._candidates = np.zeros(1, np.int64)
         self._best = Best(np.zeros((0, 0), np.int64), np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32))
         self._bound: tuple[int, int] | None = None  # groups and candidates
@@ -45,22 +46,28 @@ class InPlaceLane:
         parents: npt.NDArray[np.int64],
         candidates: int,
     ) -> Best:
-        cache = self._cache
-        if self.width > 1:
-            cache.reorder(parents)
+        cache, best = self._cache, self._best
         if self._bound != (cache.groups, candidates):
-            self._bind(candidates)
-        self._tokens[:] = tokens
+            best = self._bind(candidates)
         self._positions[:] = positions[:, None]
-        self._session.run_with_iobinding(self._binding)
+        if self.width == 1:
+            self._tokens[:] = tokens
+            self._session.run_with_iobinding(self._binding)
+        else:
+            places = cache.follow(parents)
+            rows = (places + self._first_rows).ravel()
+            self._tokens.ravel()[rows] = tokens.ravel()
+            self._session.run_with_iobinding(self._binding)
+            best = Best(best.tokens[rows], best.log_probs[rows], best.logits[rows])
         cache.filled[: cache.groups] = positions + 1
-        return self._best
+        return best
 
-    def _bind(self, candidates: int) -> None:
+    def _bind(self, candidates: int) -> Best:
         """Name to ONNX Runtime where everything lies: leading slices of the caches, and our small arrays."""
         cache, groups, rows = self._cache, self._cache.groups, self._cache.rows
         self._tokens = np.zeros((groups, self.width), np.int64)
         self._positions = np.zeros((groups, self.width), np.int32)
+        self._first_rows = self.width * np.arange(groups)[:, None]
         self._candidates[0] = candidates
         shape = (rows, candidates)
         self._best = Best(np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
@@ -76,6 +83,7 @@ class InPlaceLane:
         self._bind_output("best_log_probs", self._best.log_probs)
         self._bind_output("best_logits", self._best.logits)
         self._bound = (groups, candidates)
+        return self._best
 
     # The pointers stay valid as long as the arrays do, and those are ours until the next _bind.
 
