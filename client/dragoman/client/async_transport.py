@@ -158,7 +158,8 @@ class AsyncTransport:
         return False
 
     async def _probe_if_silent(self, server: int) -> Failure | None:
-        if len(self.servers) > 1 and await self._is_hung(server):
+        # One that is down is asked only when all are: then there is nothing to lose.
+        if len(self.servers) > 1 and not self.servers.is_down(server) and await self._is_hung(server):
             return hung(self.address(server), self.servers.silent_s(server))
         return None
 

@@ -180,7 +180,8 @@ class _Sent:
     def __init__(self, pending: Pending, texts: int) -> None:
         self._pending, self._texts = pending, texts
         self._began_at = time.perf_counter()
-        self.cancel, self.answered, self.on_answer = pending.cancel, pending.answered, pending.on_answer
+        self.cancel, self.answered = pending.cancel, pending.answered
+        self.on_answer, self.give_up_if_hung = pending.on_answer, pending.give_up_if_hung
 
     def result(self) -> list[Translation]:
         """Its translations."""

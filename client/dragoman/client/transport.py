@@ -134,8 +134,8 @@ class Transport:
             return call()
         except grpc.RpcError as error:
             return read_status(error.code(), error.details(), self.address(server))
-        except ValueError as error:  # how gRPC says that the channel was closed meanwhile
-            return Failure(Cancelled(f"the translator was closed during the call: {error}"))
+        except (ValueError, grpc.FutureCancelledError):  # how gRPC says that the channel was closed meanwhile
+            return Failure(Cancelled("the translator was closed during the call"))
 
     def _stream_once(self, build: Build, attempts: Attempts, reader: StreamReader) -> Generator[str, None, Failure | None]:
         remaining_s = attempts.remaining_s
@@ -158,7 +158,8 @@ class Transport:
 
     def _probe_if_silent(self, server: int) -> Failure | None:
         """A stream can't be watched from outside, so its server is looked at before, where there is another to go to."""
-        if len(self.servers) > 1 and self.is_hung(server):
+        # One that is down is asked only when all are: then there is nothing to lose.
+        if len(self.servers) > 1 and not self.servers.is_down(server) and self.is_hung(server):
             return hung(self.address(server), self.servers.silent_s(server))
         return None
 
@@ -178,6 +179,7 @@ class Pending:
         self._transport, self._build = transport, build
         self._attempts = transport.attempts(timeout_s, policy)
         self._future = self._send()
+        self._given_up: Failure | None = None
 
     def result(self) -> Reply:
         """The answer; waits for it, and tries again as the policy says."""
@@ -199,7 +201,14 @@ class Pending:
 
     def answered(self) -> bool:
         """Whether the current attempt has ended, so that `result` would not wait for it."""
-        return bool(self._future.done())
+        return self._given_up is not None or bool(self._future.done())
+
+    def give_up_if_hung(self) -> None:
+        """End the current attempt when its server is dead and there is another; `result` will go on there."""
+        transport, server = self._transport, self._attempts.server
+        if len(transport.servers) > 1 and not self.answered() and transport.is_hung(server):
+            self._given_up = hung(transport.address(server), transport.servers.silent_s(server))
+            self._future.cancel()
 
     def _send(self) -> Future:
         remaining_s = self._attempts.remaining_s
@@ -207,15 +216,15 @@ class Pending:
 
     def _wait(self) -> Message | Failure:
         """The response, or the Failure of this attempt; where there is another server, a hung one is not waited for."""
-        transport, server = self._transport, self._attempts.server
-        patience_s = SILENCE_S if len(transport.servers) > 1 else None
+        patience_s = SILENCE_S if len(self._transport.servers) > 1 else None
         while True:
+            given_up, self._given_up = self._given_up, None
+            if given_up is not None:
+                return given_up
             outcome = self._look(patience_s)
             if outcome is not None:
                 return outcome
-            if transport.is_hung(server):
-                self._future.cancel()
-                return hung(transport.address(server), transport.servers.silent_s(server))
+            self.give_up_if_hung()
 
     def _look(self, patience_s: float | None) -> Message | Failure | None:
         """What the attempt ended with; None when it has not within `patience_s`."""

@@ -53,6 +53,7 @@ class Waiting(Protocol):
     def cancel(self) -> None: ...
     def answered(self) -> bool: ...
     def on_answer(self, notice: Callable[[], None]) -> None: ...
+    def give_up_if_hung(self) -> None: ...
 
 
 class Deferred:
@@ -69,6 +70,9 @@ class Deferred:
 
     def on_answer(self, notice: Callable[[], None]) -> None:
         notice()
+
+    def give_up_if_hung(self) -> None:
+        """There is nobody to be hung."""
 
 
 def batches(lines: Iterable[str], size: int, first: int = 1) -> Iterator[Batch]:
@@ -141,9 +145,12 @@ def in_order(
             if not waiting:
                 return
             head = waiting[0][1]
-            # When nothing at all comes back for a while, the head is waited for itself: it watches its server.
-            if head is None or head.answered() or not tally.wait(SILENCE_S):
+            if head is None or head.answered():
                 yield from finish(*waiting.popleft(), alone, noun)
+            elif not tally.wait(SILENCE_S):
+                for _, request in waiting:
+                    if request is not None:
+                        request.give_up_if_hung()
     finally:
         for _, request in waiting:
             if request is not None:

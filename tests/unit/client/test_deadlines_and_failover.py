@@ -12,7 +12,7 @@ import grpc
 import pytest
 from fake_triton import UNAVAILABLE, Refuse, ScriptedTriton, until_cancelled
 
-from dragoman.client import AsyncTranslator, RetryPolicy, Translator
+from dragoman.client import AsyncTranslator, RetryPolicy, Translator, Window
 from dragoman.errors import DeadlineExceeded, Overloaded, TransportError
 
 Eventually = Callable[[Callable[[], bool]], None]
@@ -195,3 +195,37 @@ def test_a_deadline_is_kept_through_all_retries(triton: ScriptedTriton) -> None:
     with Translator(triton.url, retry=RetryPolicy.patient()) as translator, pytest.raises(DeadlineExceeded):
         translator.translate("hi", timeout_s=1.0)
     assert time.monotonic() - began_at < 3
+
+
+def test_lines_on_a_hung_server_are_translated_by_the_other(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    lines = [f"t{number}" for number in range(60)]
+    window = Window(batch_size=2, in_flight=6, held=6)
+    with Translator([server.url for server in both]) as translator:
+        results = translator.translate_lines(lines, window=window)
+        found = [next(results).text for _ in range(4)]
+        both[0].gate.clear()
+        began_at = time.monotonic()
+        found += [one.text for one in results]
+        assert time.monotonic() - began_at < 12
+    assert found == [line.upper() for line in lines]
+
+
+def test_a_stream_goes_to_the_server_that_lives(
+    both: tuple[ScriptedTriton, ScriptedTriton], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.client.transport.SILENCE_S", 0.1)
+    with Translator([server.url for server in both]) as translator:
+        translator.translate("warm")
+        translator.translate("warm")
+        both[0].gate.clear()
+        eventually(lambda: translator._transport.servers.silent_s(0) > 0.1)
+        for _ in range(3):
+            assert "".join(translator.stream("hi", timeout_s=8)) == "Wo ist der Bahnhof?"
+    assert [heard.model for heard in both[0].heard] == ["translate"]
+
+
+def test_when_all_were_down_a_stream_is_tried_all_the_same(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+    with Translator([server.url for server in both]) as translator:
+        for server in (0, 1):
+            translator._transport.servers.down(server)
+        assert "".join(translator.stream("hi")) == "Wo ist der Bahnhof?"
