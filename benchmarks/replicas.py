@@ -194,11 +194,10 @@ class SteadyLoad:
         """How many requests that were sent after `at` are answered."""
         return sum(fate.began_at > at for fate in list(self.fates))
 
-    def last_delayed_s(self, since: float, slow_s: float) -> float:
-        """How long after `since` the last request was sent that took `slow_s` or more; 0 when none did."""
-        return max(
-            (fate.began_at - since for fate in self.fates if fate.began_at >= since and fate.took_s >= slow_s), default=0
-        )
+    def recovered_after_s(self, since: float, slow_s: float) -> float:
+        """How long after `since` the last request was answered that took `slow_s` or more; 0 when none did."""
+        answered = ((fate.began_at + fate.took_s - since, fate.took_s) for fate in self.fates)
+        return max((after_s for after_s, took_s in answered if after_s > 0 and took_s >= slow_s), default=0.0)
 
     def _ask(self, user: int) -> None:
         texts = list(self.expected)

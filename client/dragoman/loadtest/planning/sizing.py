@@ -59,16 +59,16 @@ def size_for(
     if replicas is not None:
         return _sizing(profile, server, rate, objectives, replicas)
 
+    _check_possible(profile, server, objectives)
+
     def sized(count: int) -> Sizing:
         return _sizing(profile, server, rate, objectives, count)
 
     enough, too_few = _least(profile, server, rate), 0
     while not (sizing := sized(enough)).holds(objectives):
-        if sizing.prediction.rows_per_step <= 1.01 * profile.rows_per_request or enough >= _MOST_SERVERS:
-            broken = [one.written for one, value in zip(objectives, sizing.values, strict=True) if not one.holds(value)]
+        if enough >= _MOST_SERVERS:
             raise UsageError(
-                f"no number of servers keeps {', '.join(broken)}: a request that has a server to itself does not. Use a "
-                "faster machine or model, or allow more"
+                f"even {enough:,} servers do not keep the objectives at {rate:g}/s; plan for less, or allow more"
             )
         too_few, enough = enough, 2 * enough
     while sizing.replicas - too_few > 1:  # bisection
@@ -100,6 +100,19 @@ def predicted(name: str, prediction: Prediction) -> float:
     if match[2]:
         return float(np.percentile(values, float(match[2])))
     return float(values.mean() if match[3] == "mean" else values.max())
+
+
+def _check_possible(profile: Profile, server: Server, objectives: Sequence[Objective]) -> None:
+    """A request that has a server to itself must keep the objectives, or no number of servers does."""
+    alone = simulate(
+        profile, server, np.arange(2000) * 100 * profile.mean_steps * profile.steps.at(profile.rows_per_request)
+    )
+    broken = [one.written for one in objectives if not one.holds(predicted(one.name, alone))]
+    if broken:
+        raise UsageError(
+            f"no number of servers keeps {', '.join(broken)}: a request that has a server to itself does not. Use a faster "
+            "machine or model, or allow more"
+        )
 
 
 def _sizing(profile: Profile, server: Server, rate: float, objectives: Sequence[Objective], replicas: int) -> Sizing:
