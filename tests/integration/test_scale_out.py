@@ -67,7 +67,7 @@ def hung(fleet: Fleet) -> tuple[float, dict[str, SteadyLoad]]:
         fleet.replicas[0].freeze()
         stack.callback(fleet.replicas[0].thaw)
         # Each user has met the silent server at most once; then nobody is sent there.
-        settled = frozen_at + 14
+        settled = frozen_at + 16
         eventually(lambda: all(load.answered_after(settled) > 20 for load in loads.values()), timeout_s=60)
     return frozen_at, loads
 
@@ -98,7 +98,7 @@ def test_a_hung_server_costs_no_translation(hung: tuple[float, dict[str, SteadyL
 def test_a_hung_server_is_left_out_within_seconds(hung: tuple[float, dict[str, SteadyLoad]], way: str) -> None:
     frozen_at, loads = hung
     # nginx takes a server for hung after grpc_read_timeout, the client after two seconds of silence.
-    assert loads[way].recovered_after_s(frozen_at, slow_s=1.5) < {"client": 6, "nginx": 14}[way]
+    assert loads[way].recovered_after_s(frozen_at, slow_s=1.5) < {"client": 8, "nginx": 16}[way]
 
 
 @pytest.mark.parametrize("way", WAYS)
