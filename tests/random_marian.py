@@ -60,6 +60,8 @@ def marian_weights(config: dict[str, Any], seed: int = 0) -> dict[str, Tensor]:
         weights["model.decoder.embed_tokens.weight"] = random(config["decoder_vocab_size"], width)
     if not config["tie_word_embeddings"]:
         weights["lm_head.weight"] = random(config["decoder_vocab_size"], width)
+        for side in ("encoder", "decoder") if config["share_encoder_decoder_embeddings"] else ():
+            weights[f"model.{side}.embed_tokens.weight"] = weights["model.shared.weight"].clone()
     for side in ("encoder", "decoder"):
         attentions = ("self_attn",) if side == "encoder" else ("self_attn", "encoder_attn")
         for layer in range(config[f"{side}_layers"]):

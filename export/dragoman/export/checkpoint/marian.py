@@ -47,8 +47,9 @@ class MarianReader:
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
-        self._shared = raw.get("share_encoder_decoder_embeddings", True)
+        self._one_vocabulary = raw.get("share_encoder_decoder_embeddings", True)
         self._tied = raw.get("tie_word_embeddings", True)
+        self._shared = self._one_vocabulary and self._tied  # transformers unties all embeddings or none
 
     def config(self) -> TransformerConfig:
         raw = self._raw
@@ -64,7 +65,7 @@ class MarianReader:
             encoder_feed_forward=self._number("encoder_ffn_dim"),
             decoder_feed_forward=self._number("decoder_ffn_dim"),
             source_vocabulary=self._number("vocab_size"),
-            target_vocabulary=self._number("vocab_size" if self._shared else "decoder_vocab_size"),
+            target_vocabulary=self._number("vocab_size" if self._one_vocabulary else "decoder_vocab_size"),
             max_positions=self._number("max_position_embeddings"),
             activation=ACTIVATIONS[activation],
             embedding_scale=self._number("d_model") ** 0.5 if raw.get("scale_embedding", False) else 1.0,
@@ -73,10 +74,11 @@ class MarianReader:
         )
 
     def weight_names(self, ours: str) -> tuple[str, ...]:
-        source = ("model.encoder.embed_tokens.weight",)
-        target = ("model.decoder.embed_tokens.weight", *(("lm_head.weight",) if self._tied else ()))
+        common = ("model.shared.weight",) if self._one_vocabulary else ()
+        source = ("model.encoder.embed_tokens.weight", *common)
+        target = ("model.decoder.embed_tokens.weight", *common, *(("lm_head.weight",) if self._tied else ()))
         special = {
-            "source_embedding.weight": ("model.shared.weight", *source, *target) if self._shared else source,
+            "source_embedding.weight": tuple(dict.fromkeys((*common, *source, *target))) if self._shared else source,
             "target_embedding.weight": target,
             "output.weight": ("lm_head.weight",),
             "output.bias": ("final_logits_bias",),
