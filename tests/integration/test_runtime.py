@@ -16,7 +16,7 @@ from dragoman.bundle.integrity import record_file
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
 from dragoman.errors import BundleError, ServeError
 from dragoman.search import DecodingOptions, Hypothesis, start_search
-from dragoman.serving.engine import EngineLimits, Finished, Request
+from dragoman.serving.engine import EngineLimits, Finished, Progress, Request
 from dragoman.serving.in_process import LoadedModel, open_model
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -186,7 +186,7 @@ def test_a_streamed_request_gets_its_answer_piece_by_piece(model: LoadedModel, s
         for event in model.engine.step():
             if isinstance(event, Finished):
                 answer = event
-            else:
+            elif isinstance(event, Progress):
                 pieces.append(event.tokens)
     assert answer is not None
     assert len(pieces) > 3
