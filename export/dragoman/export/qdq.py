@@ -20,6 +20,7 @@ __all__ = ["insert_qdq"]
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
 LEVELS = 127
+PROJECTION = "output"
 
 FP16_QDQ_OPSET = 19
 """The first whose QuantizeLinear and DequantizeLinear take and give float16."""
@@ -28,7 +29,8 @@ FP16_QDQ_OPSET = 19
 def insert_qdq(model: ir.Model, ranges: Mapping[str, float]) -> tuple[str, ...]:
     """Quantise in place every linear layer of `model` that `ranges` names; returns their module names.
 
-    `ranges` maps a module, whose weight is the initializer "<module>.weight", to the largest input to represent.
+    `ranges` maps a module to the largest input to represent. A module's weight is the initializer "<module>.weight";
+    the output projection is the one Gemm.
     """
     linears = [linear for node in model.graph if (linear := _linear(node)) is not None]
     chosen = [linear for linear in linears if ranges.get(linear.module, 0.0) > 0.0]
@@ -65,8 +67,10 @@ def _linear(node: ir.Node) -> _Linear | None:
     weight = node.inputs[1]
     if weight is None or not weight.is_initializer() or weight.name is None or weight.const_value is None:
         return None  # attention multiplies two activations
-    transposed = node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1
-    return _Linear(node, weight.name.removesuffix(".weight"), weight, 0 if transposed else 1, weight.const_value.dtype)
+    projects = node.op_type == "Gemm"  # the only one: a tied weight may go by the embedding's name
+    transposed = projects and node.attributes.get_int("transB", 0) == 1
+    module = PROJECTION if projects else weight.name.removesuffix(".weight")
+    return _Linear(node, module, weight, 0 if transposed else 1, weight.const_value.dtype)
 
 
 def _quantised_activation(model: ir.Model, linear: _Linear, activation: ir.Value, reach: float) -> ir.Value:

@@ -18,21 +18,21 @@ WIDTH, HIDDEN, VOCABULARY = 8, 12, 20
 RANGES = {"layer.query": 1.0, "layer.key": 1.0, "output": 2.0}
 
 
-def little_model(dtype: str = "float") -> ir.Model:
+def little_model(dtype: str = "float", embedding: str = "output.weight") -> ir.Model:
     """Embedding, two linear layers with one input, a product of activations, and the tied output projection."""
     model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]>
         little (int64[rows] tokens) => ({dtype}[rows, {VOCABULARY}] logits) {{
-            embedded = Gather(output_weight, tokens)
+            embedded = Gather({embedding.replace(".", "_")}, tokens)
             query = MatMul(embedded, layer_query_weight)
             key = MatMul(embedded, layer_key_weight)
             turned = Transpose<perm=[1, 0]>(key)
             scores = MatMul(query, turned)
             seen = MatMul(scores, embedded)
-            logits = Gemm<transB=1>(seen, output_weight)
+            logits = Gemm<transB=1>(seen, {embedding.replace(".", "_")})
         }}""")
     random, kind = np.random.default_rng(3), np.float32 if dtype == "float" else np.float16
     shapes = {
-        "output.weight": (VOCABULARY, WIDTH),
+        embedding: (VOCABULARY, WIDTH),
         "layer.query.weight": (WIDTH, HIDDEN),
         "layer.key.weight": (WIDTH, HIDDEN),
     }
@@ -101,6 +101,12 @@ def test_weights_that_nobody_reads_any_more_are_gone_and_the_embedding_is_not() 
     assert "layer.query.weight" not in model.graph.initializers
     assert "output.weight" in model.graph.initializers
     assert model.graph.initializers["layer.query.weight_int8"].dtype == ir.DataType.INT8
+
+
+def test_a_projection_that_goes_by_its_tied_embedding_is_quantised_too() -> None:
+    model = little_model(embedding="target_embedding.weight")
+    assert "output" in insert_qdq(model, RANGES)
+    assert {"output.weight_int8", "target_embedding.weight"} <= set(model.graph.initializers)
 
 
 def test_only_float16_graphs_need_a_newer_opset() -> None:
