@@ -43,7 +43,9 @@ COPY constraints/python3.12.txt /constraints.txt
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     python3 -m pip install --no-cache-dir --break-system-packages --constraint /constraints.txt \
         "$(echo /wheels/*.whl)[${EXTRA}]"
-# Nothing is written outside /tmp, which compose and the Helm chart mount: the file system can be read-only.
+# TensorRT's engine cache: a volume mounted there takes its owner from here.
+RUN install --directory --owner=10001 --group=10001 /engines
+# Nothing else is written outside /tmp, which compose and the Helm chart mount: the file system can be read-only.
 ENV TMPDIR=/tmp PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /tmp

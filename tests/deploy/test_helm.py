@@ -31,7 +31,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain TLS": {"tls": {"enabled": True, "mutual": False, "serverName": "translate.example"}},
     "autoscaled": {"autoscaling": {"enabled": True}},
     "gpu from an image": {
-        "serve": {"device": "tensorrt", "startSeconds": 900, "extraArgs": ["--response-cache=0"]},
+        "serve": {
+            "device": "tensorrt",
+            "startSeconds": 900,
+            "engineCacheClaim": "engines",
+            "extraArgs": ["--response-cache=0"],
+        },
         "bundles": {"en-de": {"image": "registry.example/bundles/en-de:1", "claim": None, "subPath": None}},
         "resources": {"limits": {"nvidia.com/gpu": 1}},
         "runtimeClassName": "nvidia",

@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--http-address", type=address_or_off, default=None, metavar="HOST:PORT|off", help="off unless given")
     room = parser.add_argument_group("how much it takes")
     room.add_argument("--device", choices=get_args(Device), default="cpu")
+    room.add_argument("--engine-cache", type=Path, metavar="DIR", help="keeps TensorRT's engines between starts")
     room.add_argument("--threads", type=count, metavar="N", help="threads that compute (default: found by the runtime)")
     room.add_argument("--max-batch", type=count, metavar="ROWS", help="rows decoded together; a beam of 4 is four rows")
     room.add_argument("--max-queue", type=count, metavar="N", help="sentences that may wait; more are refused at once")
@@ -104,6 +105,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
             max_sessions=arguments.max_sessions,
             max_memory_bytes=arguments.max_memory,
             response_cache_bytes=arguments.response_cache,
+            engine_cache=_engine_cache(arguments.engine_cache),
         ),
         limits=Limits(
             max_texts=arguments.max_texts,
@@ -159,6 +161,16 @@ def _tls(arguments: argparse.Namespace) -> Tls | None:
         if path is not None and not path.is_file():
             raise ServeError(f"--{name.replace('_', '-')} {path}: there is no such file")
     return Tls(arguments.tls_certificate.resolve(), arguments.tls_key.resolve(), arguments.tls_client_roots)
+
+
+def _engine_cache(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServeError(f"--engine-cache {path} can't be made: {error.strerror}") from error
+    return str(path.resolve())
 
 
 def _token(path: Path | None) -> str:

@@ -73,3 +73,11 @@ def test_tensorrt_takes_the_shapes_of_the_role_from_the_manifest() -> None:
     assert options["trt_profile_max_shapes"] == "tokens:64x65,positions:64x65"
     (_, plain), *_ = providers_for(RuntimeSettings(device="tensorrt"), manifest(engines=(encoder, decoder)), "encoder")
     assert "trt_profile_min_shapes" not in plain
+
+
+def test_tensorrt_has_one_range_over_all_profiles_of_the_manifest() -> None:
+    short = Profile("short", {"tokens": (1, 1)}, {"tokens": (8, 16)}, {"tokens": (32, 32)})
+    long = Profile("long", {"tokens": (1, 33)}, {"tokens": (8, 64)}, {"tokens": (32, 128)})
+    decoder = Engine("decoder", "d.engine", "tensorrt", "10", "fp16", ("8.0",), (short, long), 1.0)
+    (_, options), *_ = providers_for(RuntimeSettings(device="tensorrt"), manifest(engines=(decoder,)), "decoder")
+    assert (options["trt_profile_min_shapes"], options["trt_profile_max_shapes"]) == ("tokens:1x1", "tokens:32x128")

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
@@ -81,7 +82,8 @@ def open_bundle(settings: ProcessSettings) -> OpenBundle:
     """Check the bundle's files, load its graphs, and translate something."""
     options = settings.engine
     limits = engine_limits(options, settings.limits.max_beam_size)
-    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0)
+    cache = Path(options.engine_cache) if options.engine_cache else None
+    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0, engine_cache=cache)
     loaded = open_model(settings.bundle, runtime, limits)
     _check_beam(loaded.manifest, limits)
     if options.max_memory_bytes is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dragoman.bundle.manifest import Manifest, Profile, Role
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -45,13 +47,16 @@ def _tensorrt(settings: RuntimeSettings, manifest: Manifest, role: Role) -> dict
         }
     profiles = [profile for engine in manifest.engines if engine.role == role for profile in engine.profiles]
     if profiles:
-        options |= _shapes(profiles[0])
+        options |= _shapes(profiles)
     return options
 
 
-def _shapes(profile: Profile) -> dict[str, str]:
-    """TensorRT builds one engine for the whole range instead of a new one at each shape it has not seen."""
-    bounds = {"min": profile.minimum, "opt": profile.usual, "max": profile.maximum}
+def _shapes(profiles: Sequence[Profile]) -> dict[str, str]:
+    """TensorRT builds one engine for the whole range instead of a new one at each shape it has not seen.
+
+    ONNX Runtime has one range where our own engines have several: from the first to the last, tuned for the first.
+    """
+    bounds = {"min": profiles[0].minimum, "opt": profiles[0].usual, "max": profiles[-1].maximum}
     return {
         f"trt_profile_{bound}_shapes": ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in shapes.items())
         for bound, shapes in bounds.items()
