@@ -10,7 +10,7 @@ import ctranslate2
 
 from benchmarks.workers.protocol import Ids, serve
 
-COMPUTE_TYPE = {"fp32": "float32", "int8": "int8_float32"}
+COMPUTE_TYPE = {"fp32": "float32", "int8": "int8_float32", "fp16": "float16"}
 
 
 class CTranslate2Side:
@@ -22,7 +22,7 @@ class CTranslate2Side:
         self._inter = inter
         self._translator = ctranslate2.Translator(
             model,
-            device="cpu",
+            device=request.get("device", "cpu"),
             compute_type=COMPUTE_TYPE[request["precision"]],
             inter_threads=inter,
             intra_threads=max(1, request["threads"] // inter),
