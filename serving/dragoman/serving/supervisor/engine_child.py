@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ class EngineChild:
         self.info: dict[str, Any] = {}
         self._stream = stream
         self._pulse = Pulse(0, 0)
-        self._alive_at_s = self._moved_at_s = time.monotonic()
+        self._unanswered = self._without_progress = 0
 
     @classmethod
     async def start(cls, settings: dict[str, Any], listens_at: Path, start_timeout_s: float) -> EngineChild:
@@ -83,13 +82,15 @@ class EngineChild:
     async def watch(self, hang_timeout_s: float) -> str:
         """Return when the engine is of no more use, with the reason; kills it if it hangs."""
         listening = asyncio.create_task(self._listen())
-        self._alive_at_s = self._moved_at_s = time.monotonic()
+        patience = max(2, round(hang_timeout_s / _PING_EVERY_S))
+        self._unanswered = self._without_progress = 0
         try:
             while not listening.done():
+                self._unanswered += 1
                 self._stream.send(Frame(Kind.PING))
                 await asyncio.wait([listening], timeout=_PING_EVERY_S)
-                now_s = time.monotonic()
-                if now_s - self._alive_at_s > hang_timeout_s or now_s - self._moved_at_s > hang_timeout_s:
+                # Counted in pings and not in seconds: a supervisor that got no time to run accuses nobody.
+                if self._unanswered > patience or self._without_progress > patience:
                     await self.kill()
                     return f"it hung for {hang_timeout_s:g} s"
             return _ending(await self.process.wait())
@@ -101,7 +102,7 @@ class EngineChild:
     @property
     def answers_pings(self) -> bool:
         """Has it answered lately?"""
-        return time.monotonic() - self._alive_at_s < 4 * _PING_EVERY_S
+        return self._unanswered < 4
 
     async def _listen(self) -> None:
         with contextlib.suppress(ChannelClosed):
@@ -109,9 +110,9 @@ class EngineChild:
                 frame = await self._stream.receive()
                 if frame.kind is Kind.PONG:
                     pulse = Pulse(**frame.json())
-                    self._alive_at_s = time.monotonic()
-                    if pulse.open_requests == 0 or pulse.progress != self._pulse.progress:
-                        self._moved_at_s = self._alive_at_s
+                    self._unanswered = 0
+                    idle_or_moved = pulse.open_requests == 0 or pulse.progress != self._pulse.progress
+                    self._without_progress = 0 if idle_or_moved else self._without_progress + 1
                     self._pulse = pulse
 
     async def drain(self, timeout_s: float) -> bool:

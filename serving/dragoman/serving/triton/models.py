@@ -146,8 +146,12 @@ class EncoderModel(_Model):
     contract, kind, reply = wire.ENCODER, Kind.ENCODE, _EncoderReply
 
     def _connect(self, supervisor: str) -> StubLink:
-        publisher = Publisher(pb)
-        return StubLink(supervisor, self.contract.name, publisher.take, publisher.take_table)
+        self._publisher = Publisher(pb)
+        return StubLink(supervisor, self.contract.name, self._publisher.take, self._publisher.take_table)
+
+    def finalize(self) -> None:
+        super().finalize()
+        self._publisher.close()
 
 
 class DecoderModel(_Model):

@@ -35,6 +35,11 @@ class Publisher:
             self._apply(RESTARTS.name, "", what, count - self._restarts.get(what, 0))
             self._restarts[what] = count
 
+    def close(self) -> None:
+        """Let go of Triton's objects while Triton still listens: later it would bring the stub down. Children first."""
+        self._metrics.clear()
+        self._families.clear()
+
     def _apply(self, name: str, model: str, label: str, amount: float) -> None:
         series = self._series[name]
         metric = self._metrics.get((name, model, label))

@@ -34,7 +34,7 @@ _INTERRUPTED = "the engine was restarted while it worked on this; send it again"
 
 MAX_PENDING = 4096
 _TICK_S, _IDLE_TICK_S = 0.02, 0.05
-_CANCEL_CHECKS_A_TICK = 8  # each costs a message to the server: ~50 µs
+_CANCEL_CHECKS_A_TICK = 4  # each costs a message to the server: ~50 µs
 
 
 class Reply(Protocol):
