@@ -10,7 +10,7 @@ LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sy
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit integration bench bench-quick soak clean
+.PHONY: help setup demo test lint unit integration bench bench-quick soak gpu-check deploy-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ bench-quick: setup ## the benchmarks in a short form (below 10 minutes)
 
 bench: setup ## all benchmarks
 	@$(BIN)/python -m benchmarks
+
+gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-report.md (docs/gpu.md)
+	@$(BIN)/python -m benchmarks.gpu_check
+
+deploy-tools: ## what the deployment tests run for real: Prometheus and nginx (needs root; the tests skip without)
+	apt-get install --yes --no-install-recommends prometheus nginx
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

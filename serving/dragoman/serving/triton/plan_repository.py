@@ -3,7 +3,8 @@
 python -m dragoman.serving.triton.plan_repository BUNDLE OUTPUT
 
 Two models, `encoder_plan` and `decoder_plan`: the graphs as they are, tensors in and tensors out, for callers who run the
-search themselves and keep the cache where they want it (docs/bundle.md names every tensor). `dragoman serve` needs none of it.
+search themselves and keep the cache where they want it (docs/bundle.md names every tensor).
+`dragoman serve` needs none of it.
 """
 
 from __future__ import annotations

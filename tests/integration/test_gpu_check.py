@@ -1,0 +1,85 @@
+"""The acceptance for GPU machines, its logic tried with the CPU provider."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.gpu_check import Finding, Report, Setup, check
+from benchmarks.gpu_facts import gpu_facts, gpu_memory_bytes, known_versions, version_remarks
+
+
+@pytest.fixture(scope="module")
+def setup(reference_bundle: Path) -> Setup:
+    return Setup(
+        "cpu",
+        reference_bundle,
+        reference_bundle,
+        reference_bundle,
+        sentences=12,
+        batches=(4,),
+        rounds=1,
+        peer_precision="fp32",
+    )
+
+
+@pytest.fixture(scope="module")
+def report(setup: Setup) -> Report:
+    return check(setup, say=lambda _: None)
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that knows an old GPU."""
+    script = tmp_path / "nvidia-smi"
+    script.write_text(
+        '#!/bin/sh\ncase "$1" in *memory.used*) echo "512 MiB";; *) echo "Old One, 470.1, 8192 MiB, 7.0";; esac\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+
+def named(report: Report, start: str) -> list[Finding]:
+    return [finding for finding in report.findings if finding.name.startswith(start)]
+
+
+def test_the_same_bundle_on_the_same_device_is_accepted(report: Report) -> None:
+    assert report.accepted
+    assert [finding.measured for finding in named(report, "same tokens")] == ["100.00%", "100.00%"]
+    assert [finding.measured for finding in named(report, "quality")] == ["+0.00", "+0.00"]
+
+
+def test_throughput_is_measured_and_without_the_peer_said_to_be_unjudged(report: Report) -> None:
+    assert [(cell["batch"], cell["beam"]) for cell in report.throughput] == [(4, 1), (4, 4)]
+    assert all(cell["ours"] > 0 for cell in report.throughput)
+    assert [finding.holds for finding in named(report, "throughput")] == [None]
+
+
+def test_the_report_says_everything_and_nothing_about_this_place(report: Report, reference_bundle: Path) -> None:
+    text = report.to_markdown() + json.dumps(dataclasses.asdict(report))
+    assert all(finding.name in text for finding in report.findings)
+    assert str(reference_bundle) not in text
+    assert str(Path.home()) not in text
+
+
+def test_a_device_that_is_not_there_is_a_finding_and_not_the_end(setup: Setup) -> None:
+    if gpu_facts():
+        pytest.skip("this machine has a GPU")
+    report = check(dataclasses.replace(setup, device="cuda"), say=lambda _: None)
+    assert not report.accepted
+    assert {finding.name for finding in report.findings if finding.holds is False} == {
+        "same tokens in fp32",
+        "the bundle opens",
+    }
+    assert "CUDAExecutionProvider" in named(report, "the bundle opens")[0].measured
+
+
+def test_a_gpu_is_described_by_what_nvidia_smi_says(nvidia_smi: None) -> None:
+    assert gpu_facts() == {"name": "Old One", "driver": "470.1", "memory": "8192 MiB", "compute capability": "7.0"}
+    assert gpu_memory_bytes() == 512 << 20
+
+
+def test_a_gpu_that_is_too_old_for_the_image_is_remarked_on(nvidia_smi: None) -> None:
+    assert any("7.0" in remark and known_versions()["triton.compute_capability"] in remark for remark in version_remarks())
