@@ -115,9 +115,10 @@ class LaneCache:
             taken = np.zeros((groups, width), np.bool_)
             taken[index, new] = True
             free = np.nonzero(~taken)[1]  # in each group as many as others, and in the same order
-            used, source, to = int(self.filled[at].max()), at * width + new[at, rows], at * width + free
-            for kept in self.own:
-                kept[to, :, :used] = kept[source, :, :used]
+            copies = (at * width + new[at, rows], at * width + free, self.filled[at])
+            for source, to, used in zip(*(numbers.tolist() for numbers in copies), strict=True):
+                for kept in self.own:
+                    kept[to, :, :used] = kept[source, :, :used]
             new[at, rows] = free
         places[:] = new
         return places

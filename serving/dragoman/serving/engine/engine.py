@@ -22,6 +22,10 @@ from dragoman.serving.engine.waiting import Waiting
 __all__ = ["Engine"]
 
 
+_AT_ONCE = 8
+"""Newcomers wait until this part of the rows is free: a step costs what its rows cost, so that empty ones lose nothing."""
+
+
 class Engine:
     """Continuous batching. One thread owns it: `submit` and `cancel` between calls of `step`, which returns events.
 
@@ -103,8 +107,9 @@ class Engine:
     def _admit_newcomers(self) -> list[Event]:
         """Encode some of those who wait: a bounded number of tokens, so that those who run are not held up."""
         events: list[Event] = []
-        if sum(lane.rows for lane in self._lanes.values()) >= self.limits.max_rows:
-            return events  # most steps under load: nothing to weigh
+        running, rows = sum(lane.rows for lane in self._lanes.values()), self.limits.max_rows
+        if running and _AT_ONCE * (rows - running) < rows:
+            return events  # most steps under load: some more will go, and several together are encoded faster
         budget = self.limits.encode_tokens_per_step
         while budget > 0 and len(self._waiting):
             room = self._admission.room(self._lanes.values())
@@ -140,6 +145,8 @@ class Engine:
     def _make_room(self, lane: RunningLane, newcomers: Sequence[Ticket] = ()) -> None:
         """Let the lane grow for its next step; if memory is short, the latest requests give way and start again later."""
         lanes, shape = self._lanes.values(), lane.shape_with(newcomers)
+        if shape == lane.shape:
+            return
         if not self._admission.fits(lanes, lane, shape):
             for other in lanes:
                 other.resize(other.shape_with(tight=True))

@@ -12,6 +12,10 @@ from dragoman.serving.engine.ticket import Ticket
 __all__ = ["RunningLane"]
 
 
+_KEPT_IDLE = 8
+"""An empty lane keeps room for so many groups: requests that come one by one find it ready."""
+
+
 class RunningLane:
     """Group g of the search, of the cache and of `tickets` is the same request, always."""
 
@@ -20,6 +24,8 @@ class RunningLane:
         self.width = lane.width
         self.tickets: list[Ticket] = []
         self.shape = EMPTY
+        self.source_needed = 0  # tokens of the longest source
+        self._left = False  # somebody has left since the shape was weighed: it may be too large now
 
     def __len__(self) -> int:
         return len(self.tickets)
@@ -34,10 +40,6 @@ class RunningLane:
         return int(self._search.positions.max(initial=0)) + 1
 
     @property
-    def source_needed(self) -> int:
-        return max((ticket.source_tokens for ticket in self.tickets), default=0)
-
-    @property
     def tokens_held(self) -> int:
         """Cells of both caches that hold a token."""
         own = int(self._search.positions.sum()) * self.width
@@ -45,11 +47,16 @@ class RunningLane:
 
     def shape_with(self, newcomers: Sequence[Ticket] = (), tight: bool = False) -> LaneShape:
         """The shape for the next step, were `newcomers` with us."""
-        source = max([self.source_needed, *(ticket.source_tokens for ticket in newcomers)])
+        if not (newcomers or tight or self._left) and self.target_needed <= self.shape.target:
+            return self.shape  # most steps
         groups = len(self.tickets) + len(newcomers)
+        if not groups and not tight and self.shape.groups <= _KEPT_IDLE:
+            return self.shape
+        source = max([self.source_needed, *(ticket.source_tokens for ticket in newcomers)])
         return fitted(EMPTY if tight else self.shape, groups, source, self.target_needed)
 
     def resize(self, shape: LaneShape) -> None:
+        self._left = False
         if shape != self.shape:
             self._lane.resize(shape)
             self.shape = shape
@@ -60,12 +67,16 @@ class RunningLane:
         for ticket in tickets:
             self._search.join(ticket.options)
             self.tickets.append(ticket)
+            self.source_needed = max(self.source_needed, ticket.source_tokens)
 
     def leave(self, group: int) -> None:
         self._lane.leave(group)
         self._search.leave(group)
-        self.tickets[group] = self.tickets[-1]
+        gone, self.tickets[group] = self.tickets[group], self.tickets[-1]
         self.tickets.pop()
+        self._left = True
+        if gone.source_tokens == self.source_needed:
+            self.source_needed = max((ticket.source_tokens for ticket in self.tickets), default=0)
 
     def step(self, max_candidates: int | None) -> list[int]:
         """Decode one token in every row; the groups that are done, highest first."""

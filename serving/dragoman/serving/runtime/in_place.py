@@ -54,11 +54,10 @@ class InPlaceLane:
             self._tokens[:] = tokens
             self._session.run_with_iobinding(self._binding)
         else:
-            places = cache.follow(parents)
-            rows = (places + self._first_rows).ravel()
-            self._tokens.ravel()[rows] = tokens.ravel()
+            rows = (cache.follow(parents) + self._first_rows).ravel()
+            self._tokens.reshape(-1)[rows] = tokens.ravel()
             self._session.run_with_iobinding(self._binding)
-            best = Best(best.tokens[rows], best.log_probs[rows], best.logits[rows])
+            best = Best(best.tokens.take(rows, 0), best.log_probs.take(rows, 0), best.logits.take(rows, 0))
         cache.filled[: cache.groups] = positions + 1
         return best
 
