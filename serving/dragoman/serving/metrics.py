@@ -17,7 +17,7 @@ __all__ = ["METRICS", "PUBLISHED_BY", "Change", "Metric", "Recorder", "Series"]
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
     """A measured thing; every series of it has the label `model`, and `label` beside it when that is set."""
 
@@ -104,11 +104,28 @@ Change = tuple[str, str, float]
 """Series name, value of its label ("" without one), and what a counter grew by or a gauge is now."""
 
 
+@dataclass(slots=True)
+class _Tally:
+    """One histogram since the last report: observations by the first bucket that holds them, and their sum."""
+
+    counts: list[int]
+    sum: float = 0.0
+
+    def changes(self, metric: Metric) -> list[Change]:
+        total = 0
+        found: list[Change] = []
+        for bound, count in zip((*(f"{bound:g}" for bound in metric.buckets), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((f"{metric.name}_bucket", bound, total))
+        return [*found, (f"{metric.name}_sum", "", self.sum), (f"{metric.name}_count", "", total)]
+
+
 class Recorder:
     """Counts in the engine process; `take_changes` says what is new since the last time."""
 
     def __init__(self) -> None:
         self._grown: dict[tuple[str, str], float] = defaultdict(float)
+        self._tallies: dict[Metric, _Tally] = {}
         self._gauges: dict[str, float] = {}
         self._told: dict[str, float] = {}
 
@@ -117,19 +134,21 @@ class Recorder:
             self._grown[metric.name, label] += amount
 
     def observe(self, metric: Metric, value: float) -> None:
-        grown, name = self._grown, metric.name
-        for bound in metric.buckets[bisect_left(metric.buckets, value) :]:
-            grown[f"{name}_bucket", f"{bound:g}"] += 1
-        grown[f"{name}_bucket", "+Inf"] += 1
-        grown[f"{name}_sum", ""] += value
-        grown[f"{name}_count", ""] += 1
+        tally = self._tallies.get(metric)
+        if tally is None:
+            tally = self._tallies[metric] = _Tally([0] * (len(metric.buckets) + 1))
+        tally.counts[bisect_left(metric.buckets, value)] += 1
+        tally.sum += value
 
     def set(self, metric: Metric, value: float) -> None:
         self._gauges[metric.name] = value
 
     def take_changes(self) -> list[Change]:
-        changes = [(name, label, amount) for (name, label), amount in self._grown.items()]
+        changes: list[Change] = [(name, label, amount) for (name, label), amount in self._grown.items()]
+        for metric, tally in self._tallies.items():
+            changes += [change for change in tally.changes(metric) if change[2]]
         self._grown.clear()
+        self._tallies.clear()
         for name, value in self._gauges.items():
             if self._told.get(name) != value:
                 self._told[name] = value

@@ -7,6 +7,7 @@ import secrets
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Literal, cast, get_args
 
 from dragoman.bundle.manifest import Dimensions
@@ -37,14 +38,13 @@ class Terms:
     cache: bool = True
 
 
-@dataclass(frozen=True, slots=True)
 class Admission:
     """What this server takes for this model."""
 
-    model: str
-    dimensions: Dimensions
-    defaults: DecodingOptions
-    limits: Limits
+    def __init__(self, model: str, dimensions: Dimensions, defaults: DecodingOptions, limits: Limits) -> None:
+        self.model, self.dimensions, self.defaults, self.limits = model, dimensions, defaults, limits
+        # Callers send the same few options again and again; checking them costs more than finding them.
+        self._decoding = lru_cache(maxsize=256)(self._read_decoding)
 
     def read_options(self, raw: bytes) -> Terms:
         """The options of a request; InvalidRequest names the first that can't be met."""
@@ -52,22 +52,22 @@ class Admission:
         asked = options.pop("model", None)
         if asked not in (None, self.model):
             raise InvalidRequest(f"there is no model {_short(asked)} here; this server has {self.model}")
-        terms = Terms(
-            decoding=self.defaults,
-            request_id=_request_id(options.pop("request_id", None)),
-            timeout_s=self._timeout_s(options.pop("timeout_ms", None)),
-            priority=cast(Priority, _one_of("priority", options.pop("priority", "interactive"), get_args(Priority))),
-            prefix_text=_text("prefix_text", options.pop("prefix_text", "")),
-            long_input=cast(LongInput, _one_of("long_input", options.pop("long_input", "split"), get_args(LongInput))),
-            cache=_boolean("cache", options.pop("cache", True)),
-        )
+        request_id = _request_id(options.pop("request_id", None))
+        timeout_s = self._timeout_s(options.pop("timeout_ms", None))
+        priority = cast(Priority, _one_of("priority", options.pop("priority", "interactive"), get_args(Priority)))
+        prefix_text = _text("prefix_text", options.pop("prefix_text", ""))
+        long_input = cast(LongInput, _one_of("long_input", options.pop("long_input", "split"), get_args(LongInput)))
+        cache = _boolean("cache", options.pop("cache", True))
+        decoding = self._decoding(json.dumps(options, sort_keys=True)) if options else self.defaults
+        return Terms(decoding, request_id, timeout_s, priority, prefix_text, long_input, cache)
+
+    def _read_decoding(self, text: str) -> DecodingOptions:
+        """The options of the search that the JSON object `text` asks for."""
+        options = json.loads(text)
         for name in options:
             if name not in _DECODING:
                 raise InvalidRequest(f"unknown option {_short(name)}; known are {', '.join(sorted(_DECODING | _BESIDE))}")
-        return Terms(
-            self._possible(from_mapping(options, self.defaults)),
-            *(getattr(terms, field.name) for field in fields(Terms)[1:]),
-        )
+        return self._possible(from_mapping(options, self.defaults))
 
     def _parsed(self, raw: bytes) -> dict[str, object]:
         if len(raw) > self.limits.max_options_bytes:
@@ -97,7 +97,7 @@ class Admission:
                 "start it with --max-beam-size to raise the limit"
             )
         longest = self.dimensions.max_target_tokens
-        if options.max_length > longest:
+        if options.max_length > max(longest, self.defaults.max_length):
             raise InvalidRequest(f"max_length={options.max_length} is more than the model can write ({longest} tokens)")
         ids = [*options.prefix, *(token for word in options.bad_words for token in word)]
         ids += [token for token in (options.forced_bos, options.forced_eos) if token is not None]
