@@ -12,10 +12,10 @@ from torch import Tensor
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.export.lowering.portable import cached_attention
 from dragoman.export.lowering.protocol import Best, KeyValue
+from dragoman.export.transformer.linear import LayerNorm, RMSNorm
 
 if TYPE_CHECKING:
     from dragoman.export.transformer.config import AttentionShape
-    from dragoman.export.transformer.linear import LayerNorm, RMSNorm
 
 __all__ = ["CpuLowering"]
 
@@ -25,7 +25,7 @@ Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float
 
 @dataclass(frozen=True, slots=True)
 class CpuLowering:
-    """GroupQueryAttention, MultiHeadAttention, SkipLayerNormalization; beams are reordered by who owns the cache.
+    """GroupQueryAttention and MultiHeadAttention; beams are reordered by who owns the cache.
 
     These operators exist only in the exported graph: in eager torch they compute nothing.
     """
@@ -70,10 +70,12 @@ class CpuLowering:
         return _multi_head_attention(query, memory, lengths, shape, None)
 
     def add_norm(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
-        bias = getattr(norm, "bias", None)
-        kind = "SkipSimplifiedLayerNormalization" if bias is None else "SkipLayerNormalization"
-        weights = (norm.weight,) if bias is None else (norm.weight, bias)
-        return _fused(kind, (x, update, *weights), {"epsilon": norm.epsilon}, shapes=[x.shape], dtype=x.dtype)[0]
+        if isinstance(norm, RMSNorm):
+            inputs, kind = (x, update, norm.weight), "SkipSimplifiedLayerNormalization"
+            return _fused(kind, inputs, {"epsilon": norm.epsilon}, shapes=[x.shape], dtype=x.dtype)[0]
+        # Not an Add: ONNX Runtime would join it with the norm to SkipLayerNormalization, which it computes one number at
+        # a time. Sum and LayerNormalization together take a fifth of its time (128 rows of 256: 35 µs instead of 193).
+        return norm(torch.onnx.ops.symbolic("Sum", (x, update), dtype=x.dtype, shape=x.shape))
 
     def best(self, logits: Tensor, candidates: Tensor | None) -> Best:
         log_probs, tokens = torch.onnx.ops.symbolic_multi_out(
