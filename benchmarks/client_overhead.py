@@ -66,7 +66,7 @@ def main() -> int:
     note = f"{arguments.rounds} interleaved rounds; median (lowest to highest). Load average: {load_average():.1f}."
     figures = {
         "machine": describe_machine(),
-        "command": f"python -m benchmarks.client_overhead {' '.join(sys.argv[1:])}".strip(),
+        "command": " ".join(["python -m benchmarks.client_overhead", *(Path(word).name for word in sys.argv[1:])]),
         "load_average": load_average(),
         "lines": [asdict(line) for line in lines],
     }
