@@ -31,13 +31,14 @@ from benchmarks.peers import CACHE, ROOT, Environment
 from benchmarks.results import write_results
 from benchmarks.statistics import Spread, ratios
 from dragoman.client.addresses import parse_addresses
+from dragoman.loadtest.histogram import Histogram
 from dragoman.loadtest.plan import ClosedLoop, Plan
 from dragoman.loadtest.run import Observer, Snapshot, run
 from dragoman.loadtest.sender import RequestSettings, Target
 from dragoman.loadtest.workload import Item, Workload
 
 ENVIRONMENT = Environment("perf_analyzer", ("tritonclient==2.51.0", "nvidia-cuda-runtime-cu12==12.9.79"))
-_START_S = 0.5
+START_S, END_S = 1.0, 3.0  # what perf_analyzer takes before its first window and, at most, after its last
 WINDOWS = 3  # perf_analyzer takes three windows as one measurement
 
 
@@ -121,7 +122,7 @@ def _in_turn(
 def _together(
     address: str, sentences: list[str], concurrency: int, rounds: int, seconds: float
 ) -> tuple[list[Round], list[Round]]:
-    """Both tools at once; theirs needs about as long to start as is left of our warm-up."""
+    """Both tools at once: theirs starts in our warm-up, and we go on, uncounted, until it has ended."""
     ours: list[Round] = []
     theirs: list[Round] = []
     for number in range(rounds):
@@ -129,23 +130,33 @@ def _together(
             started: list[Future[Round]] = []
 
             def start(snapshot: Snapshot) -> None:
-                if snapshot.elapsed_s > -_START_S and not started:  # noqa: B023
+                if snapshot.elapsed_s > -START_S and not started:  # noqa: B023
                     started.append(pool.submit(_measure_theirs, address, sentences, concurrency, seconds))  # noqa: B023
 
-            ours.append(_measure_ours(address, sentences, concurrency, seconds, start))
+            ours.append(_measure_ours(address, sentences, concurrency, seconds, observe=start, uncounted_s=END_S))
             theirs.append(started[0].result())
         print(f"{concurrency} at a time each, round {number + 1}: ours {ours[-1]}, theirs {theirs[-1]}", file=sys.stderr)
     return ours, theirs
 
 
 def _measure_ours(
-    address: str, sentences: list[str], concurrency: int, seconds: float, observe: Observer = lambda _: None
+    address: str,
+    sentences: list[str],
+    concurrency: int,
+    seconds: float,
+    *,
+    observe: Observer = lambda _: None,
+    uncounted_s: float = 0.0,
 ) -> Round:
     workload = Workload("same", tuple(Item(sentence) for sentence in sentences))
-    load = ClosedLoop(concurrency, seconds)
+    load = ClosedLoop(concurrency, seconds + uncounted_s)
     plan = Plan(Target(parse_addresses(address)), workload, load, RequestSettings(beam_size=1), warm_up_s=2.0)
-    figures = run(plan, observe=observe).figures
-    return Round(figures.answered_rate, figures.latency.p50 * 1000)
+    tally = run(plan, observe=observe).tally
+    counted = tally.ordered()[: round(seconds / tally.slice_s)]
+    latency = Histogram()
+    for slot in counted:
+        latency.add(slot.latency)
+    return Round(sum(slot.answered for slot in counted) / (len(counted) * tally.slice_s), latency.percentile_s(50) * 1000)
 
 
 def _measure_theirs(address: str, sentences: list[str], concurrency: int, seconds: float) -> Round:
