@@ -13,7 +13,7 @@ import grpc
 import psutil
 import pytest
 
-from served import Caller, Server, eventually
+from served import Caller, Server, eventually, launch
 
 LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
 
@@ -72,6 +72,16 @@ class TestDrain:
             assert server.process.wait(10) == 0
             assert any(future.exception(timeout=5) is not None for future in waiting)
             caller.close()
+
+    def test_a_server_that_is_stopped_while_it_starts_leaves_nothing(self, reference_bundle: Path, temporary: Path) -> None:
+        process = launch(["--bundle", f"en-de={reference_bundle}"])
+        supervisor = psutil.Process(process.pid)
+        family = eventually(lambda: supervisor.children() if len(supervisor.children()) >= 2 else None)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=40)
+        assert process.returncode == 0
+        assert not any(child.is_running() for child in family)
+        assert list(temporary.glob("dragoman-*")) == []
 
     def test_a_killed_supervisor_leaves_no_process_and_no_shared_memory(
         self, reference_bundle: Path, temporary: Path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import struct
 from collections.abc import Iterator
 
@@ -150,6 +152,26 @@ class TestTensors:
 
     def test_a_request_without_inputs_is_refused(self, caller: Caller) -> None:
         assert refused(caller, service_pb2.ModelInferRequest(model_name="translate")).code() is INVALID
+
+
+class TestSlowCallers:
+    def test_a_stream_that_nobody_reads_holds_up_nobody(self, server: Server, caller: Caller) -> None:
+        lazy = [caller.stream("The old man and his dog walked along the river. " * 20, cache=False) for _ in range(4)]
+        for stream in lazy:
+            next(stream)
+        assert caller.translate(["It is raining."], timeout_s=20, cache=False).best
+        for stream in lazy:
+            stream.close()  # type: ignore[attr-defined]
+
+    def test_connections_that_say_nothing_or_rubbish_hold_up_nobody(self, server: Server, caller: Caller) -> None:
+        host, _, port = server.grpc.rpartition(":")
+        with contextlib.ExitStack() as open_sockets:
+            for number in range(40):
+                connected = open_sockets.enter_context(socket.create_connection((host, int(port)), timeout=5))
+                connected.sendall(
+                    [b"", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(50)][number % 4]
+                )
+            assert caller.translate(["It is raining."], timeout_s=20, cache=False).best
 
 
 class TestSessions:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dragoman.errors import ServeError
-from dragoman.serving.triton.installation import check_numpy, embedded, find_installation, model_repository
+from dragoman.serving.triton.installation import check_libpython, check_numpy, embedded, find_installation, model_repository
 
 
 @pytest.fixture
@@ -27,6 +27,15 @@ def test_numpy_1_is_accepted() -> None:
 def test_numpy_2_is_refused_with_the_way_out() -> None:
     with pytest.raises(ServeError, match=r"numpy 2\.1\.0 is installed.*pip install 'numpy<2'"):
         check_numpy("2.1.0")
+
+
+def test_a_python_without_a_shared_library_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match=r"there is no libpython3\.\d+\.so; install it"):
+        check_libpython(tmp_path, lambda name: None)
+
+
+def test_a_shared_library_that_the_system_knows_is_enough(tmp_path: Path) -> None:
+    check_libpython(tmp_path, lambda name: f"lib{name}.so.1.0")
 
 
 def test_a_python_without_a_stub_is_refused_with_those_that_have_one(wheel: Path, tmp_path: Path) -> None:

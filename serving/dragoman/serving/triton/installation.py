@@ -9,9 +9,11 @@ In the official container everything is in place already.
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -19,7 +21,7 @@ from pathlib import Path
 
 from dragoman.errors import ServeError
 
-__all__ = ["Installation", "check_numpy", "embedded", "find_installation", "model_repository", "official"]
+__all__ = ["Installation", "check_libpython", "check_numpy", "embedded", "find_installation", "model_repository", "official"]
 
 OFFICIAL_ROOT = Path("/opt/tritonserver")
 _BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
@@ -41,6 +43,7 @@ def find_installation(private_directory: Path) -> Installation:
     if (OFFICIAL_ROOT / "bin" / "tritonserver").is_file():
         return official(OFFICIAL_ROOT)
     check_numpy(version("numpy"))
+    check_libpython(Path(sysconfig.get_config_var("LIBDIR") or ""), ctypes.util.find_library)
     return embedded(_wheel_root(), private_directory)
 
 
@@ -101,6 +104,16 @@ def check_numpy(installed: str) -> None:
         raise ServeError(
             f"numpy {installed} is installed, but the embedded Triton needs numpy 1 (with numpy 2 its Python stub corrupts "
             "tensors); run: pip install 'numpy<2'"
+        )
+
+
+def check_libpython(directory: Path, find_library: Callable[[str], str | None]) -> None:
+    """The stub is an executable of its own that loads Python as a library; some Pythons are built without one."""
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    if not any(directory.glob(f"lib{name}.so*")) and find_library(name) is None:
+        raise ServeError(
+            f"the embedded Triton needs Python as a shared library, and there is no lib{name}.so; "
+            f"install it (Debian: apt install lib{name}) or use a Python that was built with --enable-shared"
         )
 
 
