@@ -41,11 +41,21 @@ class Prediction:
         return float(self.latencies_s.mean()) if len(self.latencies_s) else float("inf")
 
 
-def simulate(profile: Profile, server: Server, arrivals_s: Floats, seed: int = 0, warm_up: float = 0.1) -> Prediction:
-    """The fate of requests that arrive at these times; the first `warm_up` of them is not counted."""
+def simulate(
+    profile: Profile,
+    server: Server,
+    arrivals_s: Floats,
+    *,
+    seed: int = 0,
+    warm_up: float = 0.1,
+    steps: npt.NDArray[np.int64] | None = None,
+) -> Prediction:
+    """The fate of requests that arrive at these times; the first `warm_up` of them is not counted.
+
+    `steps` of each request are drawn from the profile's lengths unless they are given.
+    """
     rng = np.random.default_rng(seed)
-    lengths = rng.choice(np.array(profile.lengths), len(arrivals_s)) * profile.steps_per_token
-    steps_of = np.maximum(np.ceil(lengths - rng.random(len(arrivals_s))), 1).astype(np.int64)  # rounds fairly
+    steps_of = _drawn(profile, len(arrivals_s), rng) if steps is None else steps
     run = _Run(profile, server, arrivals_s, steps_of, rng)
     run.play()
     counted = slice(int(len(arrivals_s) * warm_up), None)
@@ -59,6 +69,11 @@ def simulate(profile: Profile, server: Server, arrivals_s: Floats, seed: int = 0
         rows_per_step=run.row_steps / max(run.steps, 1),
         refused=float((~answered).mean()),
     )
+
+
+def _drawn(profile: Profile, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    lengths = rng.choice(np.array(profile.lengths), count) * profile.steps_per_token
+    return np.maximum(np.ceil(lengths - rng.random(count)), 1).astype(np.int64)  # rounds fairly
 
 
 class _Run:
