@@ -37,9 +37,9 @@ def staged_directory(destination: Path, *, force: bool) -> Iterator[Path]:
         _swap(staging, destination)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(destination.parent).free
+            free_mb = shutil.disk_usage(destination.parent).free / 1e6
             raise ExportError(
-                f"the disk of {destination.parent} is full ({free / 1e6:.0f} MB free); free some space or choose another --output"
+                f"the disk of {destination.parent} is full ({free_mb:.0f} MB free); make room or choose another --output"
             ) from error
         raise ExportError(f"can't write {destination}: {error}") from error
     finally:
