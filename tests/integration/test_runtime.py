@@ -7,15 +7,14 @@ import random
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig, MarianMTModel
 
-from dragoman.bundle.integrity import record_file
-from dragoman.bundle.manifest import MANIFEST_NAME, Manifest, read_manifest
-from dragoman.errors import BundleError, ServeError
-from dragoman.search import DecodingOptions, Hypothesis, start_search
+from client_driven import client_driven
+from dragoman.bundle.manifest import read_manifest
+from dragoman.errors import BundleError
+from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits, Finished, Progress, Request
 from dragoman.serving.in_process import LoadedModel, open_model
 from dragoman.serving.runtime.settings import RuntimeSettings
@@ -41,24 +40,6 @@ TEXTS = [text for line in SENTENCES.strip().splitlines() for text in line.split(
 @pytest.fixture(scope="module")
 def model(reference_bundle: Path) -> LoadedModel:
     return open_model(reference_bundle, ONE_THREAD)
-
-
-@pytest.fixture(scope="module")
-def portable_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model as graphs of standard operators: what CUDA and TensorRT run, here on a CPU."""
-    from dragoman.export.checkpoint import read_checkpoint
-    from dragoman.export.graphs import build_graphs
-
-    bundle = tmp_path_factory.mktemp("portable")
-    checkpoint = read_checkpoint(REFERENCE_MODEL)
-    graphs = build_graphs(checkpoint, ("portable",), "fp32", bundle, lambda _: None)
-    for name, path in checkpoint.tokenizer_paths.items():
-        shutil.copyfile(path, bundle / name)
-    files = {path.name: record_file(path) for path in bundle.iterdir()}
-    facts = (checkpoint.card, checkpoint.dimensions, checkpoint.tokens, checkpoint.generation, checkpoint.tokenizer)
-    manifest = Manifest(1, "test", *facts, "fp32", ("cuda",), graphs, files)
-    (bundle / MANIFEST_NAME).write_text(manifest.to_json())
-    return bundle
 
 
 @pytest.fixture(scope="module")
@@ -124,54 +105,12 @@ def test_an_engine_short_of_memory_says_the_same(model: LoadedModel, reference_b
     tight.engine.check()
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_portable_graphs_say_the_same(
-    model: LoadedModel, portable_bundle: Path, sources: list[tuple[int, ...]], beam_size: int
-) -> None:
-    portable = open_model(portable_bundle, ONE_THREAD, EngineLimits(max_rows=32, encode_tokens_per_step=64))
-    for answer, expected in zip(
-        portable.decode(sources, asked(model, beam_size=beam_size)),
-        model.decode(sources, asked(model, beam_size=beam_size)),
-        strict=True,
-    ):
-        agree(answer, expected)
-
-
-@pytest.mark.parametrize("lowering", ["cpu", "portable"])
-def test_a_client_that_runs_the_search_itself_gets_the_same(
-    model: LoadedModel, portable_bundle: Path, sources: list[tuple[int, ...]], lowering: str
-) -> None:
-    served = model if lowering == "cpu" else open_model(portable_bundle, ONE_THREAD)
+def test_a_client_that_runs_the_search_itself_gets_the_same(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:
     options = asked(model, beam_size=3, num_hypotheses=3)
-    answers = client_driven(served, sources[:6], options)
+    answers = client_driven(model, sources[:6], options)
     for answer, expected in zip(answers, model.decode(sources[:6], options), strict=True):
         agree(answer, expected)
-    assert len(served.engine.sessions) == 0
-
-
-def client_driven(
-    model: LoadedModel, sources: list[tuple[int, ...]], options: DecodingOptions
-) -> list[tuple[Hypothesis, ...]]:
-    """Decode as the wire contract lets a client do: name the rows, take the best tokens."""
-    sessions = model.engine.sessions
-    name = sessions.open(sources)
-    searches = [start_search(options, model.manifest.tokens, model.manifest.dimensions.target_vocabulary) for _ in sources]
-    first_row: dict[int, int] = {}
-    while going := [number for number, search in enumerate(searches) if not search.done]:
-        rows: list[tuple[int, int, int]] = []
-        starts = {}
-        for number in going:
-            starts[number], search = len(rows), searches[number]
-            before = first_row.get(number)
-            for parent, token in zip(search.parents.tolist(), search.tokens.tolist(), strict=True):
-                rows.append((number, -1 if before is None else before + parent, token))
-        best = sessions.step(name, np.array(rows, np.int32), max(searches[number].candidates for number in going))
-        for number in going:
-            own = slice(starts[number], starts[number] + options.beam_size)
-            searches[number].advance(best.tokens[own], best.log_probs[own], best.logits[own])
-        first_row = starts
-    sessions.close(name)
-    return [search.hypotheses() for search in searches]
+    assert len(model.engine.sessions) == 0
 
 
 def agree(ours: tuple[Hypothesis, ...], expected: tuple[Hypothesis, ...]) -> None:
@@ -203,8 +142,3 @@ def test_a_tampered_graph_is_not_opened(reference_bundle: Path, tmp_path: Path) 
     (bundle / graph).write_bytes(content)
     with pytest.raises(BundleError, match="changed after the export"):
         open_model(bundle, ONE_THREAD)
-
-
-def test_a_device_that_is_not_there_is_said_plainly(portable_bundle: Path) -> None:
-    with pytest.raises(ServeError, match="has no CUDAExecutionProvider"):
-        open_model(portable_bundle, RuntimeSettings(device="cuda"))

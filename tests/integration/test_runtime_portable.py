@@ -1,0 +1,94 @@
+"""The graphs for CUDA and TensorRT, run on a CPU: another lane, which must say what the tuned one says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from client_driven import client_driven
+from dragoman.bundle.integrity import record_file
+from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
+from dragoman.errors import ServeError
+from dragoman.search import DecodingOptions, Hypothesis
+from dragoman.serving.engine import EngineLimits
+from dragoman.serving.in_process import LoadedModel, open_model
+from dragoman.serving.runtime.settings import RuntimeSettings
+from exported_graphs import export
+
+REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
+ONE_THREAD = RuntimeSettings(threads=1)
+CROWDED = EngineLimits(max_rows=12, max_beam_size=4, encode_tokens_per_step=12)
+"""So few rows that requests come and go at nearly every step."""
+
+TEXTS = [
+    "Where is the station?",
+    "I love you.",
+    "If it rains tomorrow, we will stay at home and read.",
+    "Tom has never been there before.",
+    "Could you tell me how to get to the nearest post office, please?",
+    "It is raining.",
+    "The children were playing in the garden when their mother called them for dinner.",
+    "Nobody knows what will happen.",
+    "Help me.",
+    "Although he was tired, he kept working until late at night.",
+]
+OPTIONS = {
+    "greedy": DecodingOptions(max_length=40, bad_words=((8000,),)),
+    "beam 4": DecodingOptions(beam_size=4, num_hypotheses=4, max_length=40, bad_words=((8000,),)),
+    "beam 3, prefix": DecodingOptions(beam_size=3, max_length=20, prefix=(7, 8), no_repeat_ngram_size=2),
+}
+
+
+@pytest.fixture(scope="module")
+def portable_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference model as graphs of standard operators."""
+    exported = export(tmp_path_factory.mktemp("portable") / "bundle", REFERENCE_MODEL, ("portable",))
+    read, bundle = exported.checkpoint, exported.directory
+    for name, path in read.tokenizer_paths.items():
+        shutil.copyfile(path, bundle / name)
+    files = {path.name: record_file(path) for path in bundle.iterdir()}
+    facts = (read.card, read.dimensions, read.tokens, read.generation, read.tokenizer)
+    manifest = Manifest(1, "test", *facts, "fp32", ("cuda",), exported.graphs, files)
+    (bundle / MANIFEST_NAME).write_text(manifest.to_json())
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def tuned(reference_bundle: Path) -> LoadedModel:
+    return open_model(reference_bundle, ONE_THREAD)
+
+
+@pytest.fixture(scope="module")
+def sources(tuned: LoadedModel) -> list[tuple[int, ...]]:
+    return [tuple(tuned.tokenizer.encode(text)) for text in TEXTS] * 2
+
+
+@pytest.fixture(scope="module")
+def portable(portable_bundle: Path) -> LoadedModel:
+    return open_model(portable_bundle, ONE_THREAD, CROWDED)
+
+
+def agree(ours: list[tuple[Hypothesis, ...]], expected: list[tuple[Hypothesis, ...]]) -> None:
+    for answer, wanted in zip(ours, expected, strict=True):
+        assert [hypothesis.tokens for hypothesis in answer] == [hypothesis.tokens for hypothesis in wanted]
+        assert [hypothesis.score for hypothesis in answer] == pytest.approx([h.score for h in wanted], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_requests_that_come_and_go_get_what_the_tuned_graphs_say(
+    portable: LoadedModel, tuned: LoadedModel, sources: list[tuple[int, ...]], name: str
+) -> None:
+    agree(portable.decode(sources, OPTIONS[name]), tuned.decode(sources, OPTIONS[name]))
+
+
+def test_a_client_that_runs_the_search_itself_gets_the_same(
+    portable: LoadedModel, tuned: LoadedModel, sources: list[tuple[int, ...]]
+) -> None:
+    agree(client_driven(portable, sources[:5], OPTIONS["beam 4"]), tuned.decode(sources[:5], OPTIONS["beam 4"]))
+
+
+def test_a_device_that_is_not_there_is_said_plainly(portable_bundle: Path) -> None:
+    with pytest.raises(ServeError, match="has no CUDAExecutionProvider"):
+        open_model(portable_bundle, RuntimeSettings(device="cuda"))
