@@ -56,7 +56,8 @@ gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-
 	@$(BIN)/python -m benchmarks.gpu_check
 
 deploy-tools: ## what the deployment tests run for real: Prometheus and nginx (needs root; the tests skip without)
-	apt-get install --yes --no-install-recommends prometheus nginx
+	apt-get update --quiet --quiet
+	apt-get install --quiet --quiet --yes --no-install-recommends prometheus nginx
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -172,6 +173,42 @@ def test_the_health_check_is_green_while_it_serves_and_red_when_it_is_gone(
     for address, code in ((deployed.grpc, 0), ("127.0.0.1:1", 1)):
         here = [part.replace("127.0.0.1:8001", address) for part in check]
         assert subprocess.run(here, capture_output=True, check=False, timeout=60).returncode == code
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+def test_with_tls_the_command_serves_and_its_health_check_is_green(reference_bundle: Path, tmp_path: Path) -> None:
+    """The files of deploy/compose/tls.yml as an operator would make them: one authority, a certificate signed by it."""
+    make_certificates(tmp_path)
+    secrets = {"tls_certificate": "server.pem", "tls_key": "server.key", "tls_client_roots": "authority.pem"}
+    service = compose("docker-compose.yml", "deploy/compose/tls.yml")["services"]["triton"]
+
+    def here(part: str, address: str) -> str:
+        for name, file in secrets.items():
+            part = part.replace(f"/run/secrets/{name}", str(tmp_path / file))
+        part = part.replace("/bundles/en-de", str(reference_bundle))
+        return re.sub(r"(0\.0\.0\.0|127\.0\.0\.1):\d+", address, part)
+
+    with Server.of([here(part, "127.0.0.1:0") for part in service["command"][1:]]) as server:
+        _, program, *arguments = service["healthcheck"]["test"]
+        check = [str(Path(sys.executable).with_name(program)), *(here(part, server.grpc) for part in arguments)]
+        checked = subprocess.run(check, capture_output=True, text=True, check=False, timeout=60)
+        assert checked.returncode == 0, checked.stderr
+        stranger = [part for part in check if not part.startswith(("--tls-cert", "--tls-key"))]
+        assert subprocess.run(stranger, capture_output=True, check=False, timeout=60).returncode == 1
+
+
+def make_certificates(directory: Path) -> None:
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
+
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl(
+        "req", "-x509", *new_key, "-keyout", "authority.key", "-out", "authority.pem", "-days", "2", "-subj", "/CN=authority"
+    )
+    openssl("req", *new_key, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server")
+    (directory / "names").write_text("subjectAltName=DNS:localhost,DNS:triton", encoding="utf-8")
+    signing = ("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    openssl("x509", "-req", "-in", "server.csr", *signing, "-out", "server.pem")
 
 
 def test_the_admin_endpoints_and_http_are_closed_in_the_running_server(deployed: Server) -> None:
