@@ -117,5 +117,6 @@ def model_facts(manifest: Manifest) -> ModelFacts:
 
 def contract_of(manifest: Manifest, limits: EngineLimits, runtime: OnnxRuntime) -> MemoryContract:
     """The memory contract of an engine for this bundle."""
-    weights = sum(manifest.files[name].bytes for name in manifest.files if name.endswith((".bin", ".onnx")))
+    files = sum(manifest.files[name].bytes for name in manifest.files if name.endswith((".bin", ".onnx")))
+    weights = 2 * files  # ONNX Runtime keeps most of them a second time, packed for its matrix products
     return memory_contract(limits, model_facts(manifest), runtime.layout, weights, 4 * manifest.dimensions.d_model)

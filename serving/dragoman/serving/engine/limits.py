@@ -75,11 +75,13 @@ class MemoryContract:
     """One tensor of a cache is there twice while it is laid out anew."""
     workspace_bytes: int
     """Logits and probabilities of a full step, and the encoder's largest batch."""
+    process_bytes: int = 80 * 2**20
+    """Python and its libraries."""
 
     @property
     def total_bytes(self) -> int:
         caches = self.self_cache_bytes + self.cross_cache_bytes + self.session_cache_bytes
-        return self.weights_bytes + caches + self.growth_bytes + self.workspace_bytes
+        return self.process_bytes + self.weights_bytes + caches + self.growth_bytes + self.workspace_bytes
 
     def check(self, allowed_bytes: int) -> None:
         """ServeError when the engine might need more than `allowed_bytes`."""
@@ -93,7 +95,7 @@ class MemoryContract:
         caches = self.self_cache_bytes + self.cross_cache_bytes + self.growth_bytes
         return (
             f"weights {_mib(self.weights_bytes)}, caches {_mib(caches)}, client-driven sessions "
-            f"{_mib(self.session_cache_bytes)}, workspace {_mib(self.workspace_bytes)}"
+            f"{_mib(self.session_cache_bytes)}, workspace {_mib(self.workspace_bytes)}, process {_mib(self.process_bytes)}"
         )
 
 
