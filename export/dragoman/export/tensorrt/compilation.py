@@ -32,6 +32,11 @@ class Job:
     compute_capabilities: tuple[str, ...]
     profiles: tuple[Profile, ...]
 
+    @property
+    def part(self) -> Path:
+        """Where the engine is written before it is whole."""
+        return self.engine.with_name(self.engine.name + ".part")
+
     def to_json(self) -> str:
         """The job as text, on its way to another process."""
         return json.dumps({**dataclasses.asdict(self), "graph": str(self.graph), "engine": str(self.engine)})
@@ -71,9 +76,8 @@ def compile_engine(job: Job, keep_going: KeepGoing) -> None:
     if plan is None:
         complaints = "; ".join(logger.errors) or "TensorRT gave no reason"
         raise EngineBuildError(f"{job.graph.name} does not build for {', '.join(job.compute_capabilities)}: {complaints}")
-    part = job.engine.with_name(job.engine.name + ".part")
-    part.write_bytes(plan)
-    part.replace(job.engine)
+    job.part.write_bytes(plan)
+    job.part.replace(job.engine)
 
 
 def _parsed(trt: Any, builder: Any, logger: Any, graph: Path) -> Any:  # noqa: ANN401

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dragoman.bundle.manifest import Dimensions, Engine, Graph, Precision
 from dragoman.errors import EngineBuildError
@@ -77,18 +77,18 @@ def build_engines(
 
 def _build_apart(job: Job, advance: Advance) -> None:
     """Run the job in a worker process; whatever ends it, no worker and no half-written engine is left."""
-    with (
-        tempfile.TemporaryFile("w+", encoding="utf-8") as order,
-        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as noise,
-    ):
+    with tempfile.TemporaryFile("w+") as order, tempfile.TemporaryFile("w+", errors="replace") as noise:
         order.write(job.to_json())
         order.seek(0)
-        with _worker(order, noise) as (process, messages):
-            last: dict[str, object] = {}
-            for line in messages:
-                last = json.loads(line)
-                advance(float(str(last.get("share", 1.0))))
-            code = process.wait()
+        last: dict[str, Any] = {}
+        try:
+            with _worker(order, noise) as (process, messages):
+                for line in messages:
+                    last = json.loads(line)
+                    advance(last.get("share", 1.0))
+                code = process.wait()
+        finally:
+            job.part.unlink(missing_ok=True)
         if "error" in last:
             raise EngineBuildError(f"{job.flavour}: {last['error']}")
         if "done" not in last:
