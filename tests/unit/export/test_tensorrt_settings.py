@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from dragoman.bundle.manifest import Dimensions, Graph, TensorSpec
 from dragoman.errors import EngineBuildError, UsageError
-from dragoman.export.tensorrt import EngineLimits, EngineOptions, Toolchain, parse_capabilities
+from dragoman.export.tensorrt import EngineLimits, EngineOptions, Toolchain, find_toolchain, parse_capabilities, toolchain
 from dragoman.export.tensorrt.compilation import Job
 from dragoman.export.tensorrt.options import Flavour
 from dragoman.export.tensorrt.phases import Phases
 from dragoman.export.tensorrt.profiles import profiles_of
-from dragoman.export.tensorrt.toolchain import choose_flavour, chosen_capabilities
+from dragoman.export.tensorrt.toolchain import choose_flavour, chosen_capabilities, import_flavour
 
 DIMENSIONS = Dimensions(
     d_model=8,
@@ -130,6 +132,36 @@ def test_standard_tensorrt_is_used_where_it_and_a_gpu_are(installed: set[str], g
 def test_a_flavour_that_can_not_work_here_says_what_to_do(wanted: Flavour | None, installed: set[str], way_out: str) -> None:
     with pytest.raises(EngineBuildError, match=way_out):
         choose_flavour(wanted, installed=installed.__contains__, gpu=lambda: None)
+
+
+@pytest.fixture
+def standard_tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with standard TensorRT and an 8.9 GPU, as far as its choice is concerned."""
+    module = types.ModuleType("tensorrt")
+    module.__version__ = "10.9.0"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tensorrt", module)
+    monkeypatch.setattr(toolchain, "_installed", {"tensorrt"}.__contains__)
+    monkeypatch.setattr(toolchain, "present_compute_capability", lambda: "8.9")
+
+
+@pytest.mark.usefixtures("standard_tensorrt")
+def test_standard_tensorrt_builds_for_the_gpu_that_is_there() -> None:
+    assert find_toolchain(EngineOptions()) == Toolchain("tensorrt", "10.9.0", ("8.9",))
+
+
+@pytest.mark.usefixtures("standard_tensorrt")
+def test_standard_tensorrt_can_not_build_for_another_gpu() -> None:
+    with pytest.raises(EngineBuildError, match=r"tensorrt 10\.9\.0 can't build for compute capability 9\.0 .*it can: 8\.9"):
+        find_toolchain(EngineOptions(compute_capabilities=("9.0",)))
+
+
+def test_a_package_whose_library_is_broken_is_a_build_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_name: str) -> types.ModuleType:
+        raise OSError("libcudart.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(toolchain.importlib, "import_module", broken)
+    with pytest.raises(EngineBuildError, match=r"tensorrt can't be loaded: libcudart"):
+        import_flavour("tensorrt")
 
 
 def test_fp32_products_leave_turing_out() -> None:
