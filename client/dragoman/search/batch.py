@@ -56,7 +56,7 @@ class SearchBatch(ABC):
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int) -> None:
         self.width = width
-        self._eos, self._start, self._vocabulary = tokens.eos, tokens.decoder_start, vocabulary
+        self._eos, self._start, self.vocabulary = tokens.eos, tokens.decoder_start, vocabulary
         self._count = 0
         self._every = np.arange(_GROUPS)
         self._rows = np.arange(width)
@@ -110,7 +110,7 @@ class SearchBatch(ABC):
 
     def join(self, options: DecodingOptions) -> int:
         """Start a search; its group number, which is the highest."""
-        check_tokens(options, self._vocabulary)
+        check_tokens(options, self.vocabulary)
         prompt = 1 + len(options.prefix)
         limit = prompt + options.max_length
         self._make_room(limit + 1)
@@ -255,7 +255,7 @@ class SearchBatch(ABC):
         rules = self._rules[group]
         if rules is not None:
             touched += rules.prepare(self._sequence[group, :, :length])
-        self._need[group] = min(self._vocabulary, self._wanted_by(group) + touched)
+        self._need[group] = min(self.vocabulary, self._wanted_by(group) + touched)
 
     def _wanted_by(self, group: int) -> int:  # noqa: ARG002
         return self._wanted

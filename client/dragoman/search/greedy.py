@@ -62,7 +62,7 @@ class GreedyBatch(SearchBatch):
 
     def _wanted_by(self, group: int) -> int:
         options = self._options[group]
-        return (options.top_k or self._vocabulary) if options.sampling else self._wanted
+        return (options.top_k or self.vocabulary) if options.sampling else self._wanted
 
     def _lists(self) -> Sequence[list[object]]:
         return [*super()._lists(), self._samplers]  # type: ignore[list-item]

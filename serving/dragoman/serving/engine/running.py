@@ -16,6 +16,10 @@ _KEPT_IDLE = 8
 """An empty lane keeps room for so many groups: requests that come one by one find it ready."""
 
 
+_FEW_CANDIDATES = 2 * 16 + 4
+"""What a wide beam asks for without rules that look at its history."""
+
+
 class RunningLane:
     """Group g of the search, of the cache and of `tickets` is the same request, always."""
 
@@ -81,7 +85,7 @@ class RunningLane:
     def step(self, max_candidates: int | None) -> list[int]:
         """Decode one token in every row; the groups that are done, highest first."""
         search = self._search
-        wanted = search.candidates if max_candidates is None else min(search.candidates, max_candidates)
+        wanted = _rounded(search.candidates, search.vocabulary if max_candidates is None else max_candidates)
         best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
         for ticket in self.tickets:
             ticket.steps += 1
@@ -100,3 +104,8 @@ class RunningLane:
         for group, ticket in enumerate(self.tickets):
             if self._search.options(group) is not ticket.options:
                 raise AssertionError(f"group {group} searches for another request than {ticket.request.id}")
+
+
+def _rounded(candidates: int, most: int) -> int:
+    """A few more than needed where the number would change at every step, and with it the shape of what comes back."""
+    return min(candidates if candidates <= _FEW_CANDIDATES else -(-candidates // 16) * 16, most)

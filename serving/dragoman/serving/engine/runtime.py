@@ -61,7 +61,11 @@ class Runtime(Protocol):
 
     @property
     def max_candidates(self) -> int | None:
-        """The most next tokens a step can give; None when it can give the whole vocabulary."""
+        """The most next tokens a step can give; None when it can give the whole vocabulary.
+
+        Searches are exact with as many as they ask for. With fewer, a repetition penalty over a long text, which may
+        ask for a hundred, works on the best that there are.
+        """
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded: ...
 
