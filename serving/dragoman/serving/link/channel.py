@@ -53,9 +53,13 @@ class Channel:
         with self._lock:
             if not self._backlog:
                 data = data[self._write(data) :]
-            if len(self._backlog) + len(data) > MAX_FRAME_BYTES:
-                raise ChannelClosed("the other side has stopped reading")
-            self._backlog += data
+            self._line_up(data)
+
+    def post(self, frame: Frame) -> None:
+        """Put a frame in line for the next `flush`: several then go out together, and wake the other side once."""
+        data = frame.encode()
+        with self._lock:
+            self._line_up(data)
 
     def flush(self) -> None:
         """Send what waits, as far as the socket takes it."""
@@ -77,6 +81,11 @@ class Channel:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.close()
+
+    def _line_up(self, data: bytes) -> None:
+        if len(self._backlog) + len(data) > MAX_FRAME_BYTES:
+            raise ChannelClosed("the other side has stopped reading")
+        self._backlog += data
 
     def _write(self, data: bytes | bytearray) -> int:
         if not data:

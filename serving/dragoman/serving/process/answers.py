@@ -62,12 +62,13 @@ def translation_parts(answers: Sequence[TextAnswer], told: bytes) -> tuple[bytes
     )
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False)  # made once: making it takes longer than using it
 _NOTHING = Said("", float("-inf"), 0)
 
 
 def details(model: str, version: str, request_id: str, texts: Sequence[tuple[TextAnswer, Effort]]) -> bytes:
     """DETAILS of the wire contract."""
-    return json.dumps(
+    return _JSON.encode(
         {
             "model": model,
             "version": version,
@@ -85,6 +86,5 @@ def details(model: str, version: str, request_id: str, texts: Sequence[tuple[Tex
                 }
                 for answer, effort in texts
             ],
-        },
-        ensure_ascii=False,
+        }
     ).encode()

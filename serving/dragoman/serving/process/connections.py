@@ -24,6 +24,7 @@ class Connections:
         self._selector = selectors.DefaultSelector()
         self._selector.register(supervisor, selectors.EVENT_READ, supervisor)
         self._selector.register(self._listening, selectors.EVENT_READ, None)
+        self._posted: set[Channel] = set()
         self._writing: set[Channel] = set()
         self._lost: list[Channel] = []
 
@@ -36,7 +37,7 @@ class Connections:
                 continue
             try:
                 if events & selectors.EVENT_WRITE:
-                    self._flush(key.data)
+                    self._go_on_writing(key.data)
                 if events & selectors.EVENT_READ:
                     arrived += [(key.data, frame) for frame in key.data.receive()]
             except ServeError:
@@ -44,15 +45,26 @@ class Connections:
         return arrived
 
     def send(self, channel: Channel, frame: Frame) -> None:
-        """Send to someone who may be gone; `take_lost` says if so."""
+        """To someone who may be gone (`take_lost` says if so); it goes out with `flush`."""
         try:
-            channel.send(frame)
+            channel.post(frame)
         except ChannelClosed:
             self._lose(channel)
-            return
-        if channel.has_backlog and channel not in self._writing:
-            self._writing.add(channel)
-            self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, channel)
+        else:
+            self._posted.add(channel)
+
+    def flush(self) -> None:
+        """Send what was said in this turn; what somebody can't take yet follows when he can."""
+        posted, self._posted = self._posted, set()
+        for channel in posted - self._writing:
+            try:
+                channel.flush()
+            except ChannelClosed:
+                self._lose(channel)
+                continue
+            if channel.has_backlog:
+                self._writing.add(channel)
+                self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, channel)
 
     def take_lost(self) -> list[Channel]:
         """Those who have gone since the last call."""
@@ -77,15 +89,15 @@ class Connections:
         channel = Channel(connected)
         self._selector.register(channel, selectors.EVENT_READ, channel)
 
-    def _flush(self, channel: Channel) -> None:
+    def _go_on_writing(self, channel: Channel) -> None:
         channel.flush()
         if not channel.has_backlog:
             self._writing.discard(channel)
             self._selector.modify(channel, selectors.EVENT_READ, channel)
 
     def _lose(self, channel: Channel) -> None:
-        if channel in self._lost:
-            return
+        if channel.fileno() < 0:
+            return  # lost already
         self._lost.append(channel)
         self._writing.discard(channel)
         self._selector.unregister(channel)

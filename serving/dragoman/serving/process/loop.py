@@ -48,6 +48,7 @@ class EngineLoop:
                 self._desk.send_started()
             self._sessions.expire()
             self._publish()
+            self._connections.flush()
 
     def _patience_s(self) -> float:
         return 0.0 if self._engine.busy or self._desk.has_intake else _IDLE_S
