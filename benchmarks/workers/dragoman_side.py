@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workers.protocol import Ids, serve
+from dragoman.bundle.manifest import read_manifest
+from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits
-from dragoman.serving.in_process import LoadedModel, contract_of, model_facts, open_model
+from dragoman.serving.in_process import LoadedModel, contract_of, model_facts
 from dragoman.serving.runtime.onnxruntime import OnnxRuntime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -23,11 +25,12 @@ class DragomanSide:
         import onnxruntime
 
         settings = RuntimeSettings(threads=request["threads"], **request.get("settings", {}))
-        self._bundle = Path(request["model"])
-        self._model: LoadedModel = open_model(self._bundle, settings)
-        self._runtime = OnnxRuntime(self._bundle, self._model.manifest, settings)
+        bundle = Path(request["model"])
+        self._manifest = read_manifest(bundle)
+        self._runtime = OnnxRuntime(bundle, self._manifest, settings)
+        self._tokenizer = open_tokenizer(bundle, self._manifest.tokenizer, self._manifest.tokens)
         self._engines: dict[int, LoadedModel] = {}
-        self._base = dataclasses.replace(self._model.manifest.generation, **request.get("options", {}))
+        self._base = dataclasses.replace(self._manifest.generation, **request.get("options", {}))
         return {"version": f"onnxruntime {onnxruntime.__version__}"}
 
     def run(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
@@ -38,10 +41,9 @@ class DragomanSide:
     def _with_rows(self, rows: int) -> LoadedModel:
         if rows not in self._engines:
             limits = EngineLimits(max_rows=rows, encode_tokens_per_step=OFFLINE_ENCODE_TOKENS)
-            facts = model_facts(self._model.manifest)
-            contract = contract_of(self._model.manifest, limits, self._runtime)
-            engine = Engine(self._runtime, facts, limits)
-            self._engines[rows] = LoadedModel(self._model.manifest, self._model.tokenizer, engine, contract)
+            contract = contract_of(self._manifest, limits, self._runtime)
+            engine = Engine(self._runtime, model_facts(self._manifest), limits)
+            self._engines[rows] = LoadedModel(self._manifest, self._tokenizer, engine, contract)
         return self._engines[rows]
 
     def _options(self, beam: int, target_tokens: int | None) -> DecodingOptions:
