@@ -45,9 +45,8 @@ class LaneCache:
         self.cross = [self._zeros(0, 0) for _ in range(2 * layout.layers)]
         self.lengths = np.zeros(0, np.int32)  # (groups,) tokens of the source
         self.filled = np.zeros(0, np.int64)  # (groups,) tokens that each row of the group holds
-        self.places = np.zeros((0, width), np.int64)  # (groups, width) where in the group each of its rows lies
-        self._order = np.arange(width)
-        self._earlier = np.tri(width, k=-1, dtype=np.bool_)  # [r, q]: q comes before r
+        self._order = list(range(width))
+        self.places: list[list[int]] = []  # where in its group each row lies; lists, because groups are small
 
     @property
     def rows(self) -> int:
@@ -71,7 +70,6 @@ class LaneCache:
                 self.cross[index][: self.groups, :, :used] = old[: self.groups, :, :used]
         self.lengths = _resized(self.lengths, shape.groups, self.groups)
         self.filled = _resized(self.filled, shape.groups, self.groups)
-        self.places = _resized(self.places, shape.groups, self.groups)
         self.shape = shape
 
     def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
@@ -82,7 +80,8 @@ class LaneCache:
         for kept, new in zip(self.cross, encoded.cross, strict=True):
             kept[first:last, :, :length] = new[chosen, :, :length]
         self.lengths[first:last] = encoded.lengths[chosen]
-        self.filled[first:last], self.places[first:last] = 0, self._order
+        self.filled[first:last] = 0
+        self.places += [self._order] * len(indices)
         self.groups = last
 
     def leave(self, group: int) -> None:
@@ -95,33 +94,34 @@ class LaneCache:
             for kept in self.cross:
                 kept[group, :, :length] = kept[last, :, :length]
             self.lengths[group], self.filled[group], self.places[group] = length, used, self.places[last]
+        self.places.pop()
         self.groups = last
 
     def follow(self, parents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """(groups, width): where each row lies now that it continues row parents[g, r] of its group.
+        """(rows,): where each row lies now that row r of group g continues row parents[g, r] of the group.
 
         The first to continue a parent takes its place; only the others are copied, into the places of rows that nobody
         continues, and only the positions in use. Ordering the rows instead would move nearly all of them at every step.
         """
-        groups, width = self.groups, self.width
-        places = self.places[:groups]
-        if (parents == self._order).all():
-            return places
-        index = np.arange(groups)[:, None]
-        new = places[index, parents]
-        others = ((parents[:, :, None] == parents[:, None, :]) & self._earlier).any(2)
-        at, rows = np.nonzero(others)
-        if len(at):
-            taken = np.zeros((groups, width), np.bool_)
-            taken[index, new] = True
-            free = np.nonzero(~taken)[1]  # in each group as many as others, and in the same order
-            copies = (at * width + new[at, rows], at * width + free, self.filled[at])
-            for source, to, used in zip(*(numbers.tolist() for numbers in copies), strict=True):
+        for group, continued in enumerate(parents.tolist()):
+            if continued == self._order:
+                continue
+            places = [self.places[group][parent] for parent in continued]
+            if free := [place for place in self._order if place not in places]:
+                self._copy_others(group, places, free)
+            self.places[group] = places
+        return (np.array(self.places) + self.width * np.arange(self.groups)[:, None]).ravel()
+
+    def _copy_others(self, group: int, places: list[int], free: list[int]) -> None:
+        """Give each row whose place an earlier one has taken a free place with a copy; changes `places`."""
+        base, used = group * self.width, self.filled[group]
+        taken: set[int] = set()
+        for row, place in enumerate(places):
+            if place in taken:
+                to = places[row] = free.pop()
                 for kept in self.own:
-                    kept[to, :, :used] = kept[source, :, :used]
-            new[at, rows] = free
-        places[:] = new
-        return places
+                    kept[base + to, :, :used] = kept[base + place, :, :used]
+            taken.add(place)
 
     def _zeros(self, count: int, length: int) -> Tensor:
         # Not whatever memory holds: a masked position counts 0 times its value, and 0 times NaN is NaN.
@@ -132,7 +132,7 @@ _Number = TypeVar("_Number", np.int32, np.int64)
 
 
 def _resized(numbers: npt.NDArray[_Number], size: int, used: int) -> npt.NDArray[_Number]:
-    resized = np.zeros((size, *numbers.shape[1:]), numbers.dtype)
+    resized = np.zeros(size, numbers.dtype)
     resized[:used] = numbers[:used]
     return resized
 

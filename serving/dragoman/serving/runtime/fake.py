@@ -65,7 +65,7 @@ class FakeLane:
         cache, width = self._cache, self.width
         key, value = cache.own
         rows, at = np.arange(cache.rows), np.repeat(positions, width)
-        places = (cache.follow(parents) + width * np.arange(cache.groups)[:, None]).ravel()  # of each row
+        places = cache.follow(parents)
         key[places, 0, at, 0], value[places, 0, at, 0] = tokens.ravel(), -tokens.ravel()
         cache.filled[: cache.groups] = positions + 1
         seeds = np.array([self._seed(int(places[row]), int(at[row]) + 1) for row in rows], np.uint64)

@@ -24,7 +24,6 @@ class InPlaceLane:
         self._cache = LaneCache(layout, width)
         self._tokens = np.zeros((0, width), np.int64)
         self._positions = np.zeros((0, width), np.int32)
-        self._first_rows = np.zeros((0, 1), np.int64)  # of each group
         self._candidates = np.zeros(1, np.int64)
         self._best = Best(np.zeros((0, 0), np.int64), np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32))
         self._bound: tuple[int, int] | None = None  # groups and candidates
@@ -54,7 +53,7 @@ class InPlaceLane:
             self._tokens[:] = tokens
             self._session.run_with_iobinding(self._binding)
         else:
-            rows = (cache.follow(parents) + self._first_rows).ravel()
+            rows = cache.follow(parents)
             self._tokens.reshape(-1)[rows] = tokens.ravel()
             self._session.run_with_iobinding(self._binding)
             best = Best(best.tokens.take(rows, 0), best.log_probs.take(rows, 0), best.logits.take(rows, 0))
@@ -66,7 +65,6 @@ class InPlaceLane:
         cache, groups, rows = self._cache, self._cache.groups, self._cache.rows
         self._tokens = np.zeros((groups, self.width), np.int64)
         self._positions = np.zeros((groups, self.width), np.int32)
-        self._first_rows = self.width * np.arange(groups)[:, None]
         self._candidates[0] = candidates
         shape = (rows, candidates)
         self._best = Best(np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
