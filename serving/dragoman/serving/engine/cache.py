@@ -110,7 +110,9 @@ class LaneCache:
             if free := [place for place in self._order if place not in places]:
                 self._copy_others(group, places, free)
             self.places[group] = places
-        return (np.array(self.places) + self.width * np.arange(self.groups)[:, None]).ravel()
+        firsts = np.arange(0, self.rows, self.width)[:, None]  # the first row of each group
+        rows: npt.NDArray[np.int64] = (np.array(self.places) + firsts).ravel()
+        return rows
 
     def _copy_others(self, group: int, places: list[int], free: list[int]) -> None:
         """Give each row whose place an earlier one has taken a free place with a copy; changes `places`."""
