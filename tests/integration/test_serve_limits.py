@@ -66,11 +66,12 @@ def test_a_request_is_given_up_when_its_time_has_passed(small: Server, caller: C
 
 
 def test_time_spent_in_the_queue_counts_too(small: Server, caller: Caller) -> None:
-    running = [caller.translate_later([LONG], **SLOW) for _ in range(3)]
+    busy = [caller.translate_later([LONG], **SLOW) for _ in range(7)]
+    eventually(lambda: any(future.done() for future in busy))  # the others run and wait now
     with pytest.raises(grpc.RpcError) as error:
         caller.translate(["It is raining."], timeout_ms=20, priority="batch", cache=False)
     assert error.value.details().startswith("DEADLINE_EXCEEDED: ")
-    assert [future.exception() for future in running] == [None] * 3
+    assert [future.exception() for future in busy] == [None] * 7
 
 
 def test_work_for_a_caller_who_went_away_is_dropped(small: Server, caller: Caller) -> None:
