@@ -19,6 +19,7 @@ from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
+from dragoman.serving.process import desk
 from dragoman.serving.process.admission import Admission
 from dragoman.serving.process.desk import TranslationDesk
 from dragoman.serving.process.opening import OpenBundle
@@ -139,6 +140,18 @@ def test_a_request_that_finds_the_queue_full_is_refused() -> None:
     assert all(office.error(number).startswith("OVERLOADED retry_after_ms=") for number in refused)
 
 
+def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "_MOST_OPEN_BYTES", 10)
+    office = Office()
+    office.ask(1, "12345678")
+    office.ask(2, "12345678")
+    office.finish()
+    office.ask(3, "12345678")
+    office.finish()
+    assert office.texts(1) == office.texts(3)
+    assert "too much text is waiting" in office.error(2)
+
+
 class TestStream:
     def chunks(self, office: Office, number: int) -> str:
         frames = [frame for _, frame in office.sent if frame.request == number]
@@ -182,6 +195,13 @@ class TestCache:
         office.finish()
         office.ask(2, "hello", **change)
         assert not office.finish().details(2)["texts"][0]["cached"]
+
+    def test_a_question_longer_than_its_answer_is_not_kept(self) -> None:
+        office = Office()
+        for number in (1, 2):
+            office.ask(number, "hello", bad_words=[[5] * 300])
+            office.finish()
+        assert not office.details(2)["texts"][0]["cached"]
 
     def test_a_caller_may_decline_it(self) -> None:
         office = Office()

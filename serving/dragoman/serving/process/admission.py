@@ -22,6 +22,7 @@ LongInput = Literal["split", "refuse"]
 
 _ALLOWED_CONTROLS = frozenset("\t\n\r\x85")
 _MAX_REQUEST_ID = 128
+_MOST_CACHED_TOKENS = 256
 _DECODING = frozenset(field.name for field in fields(DecodingOptions))
 
 
@@ -36,6 +37,12 @@ class Terms:
     prefix_text: str = ""
     long_input: LongInput = "split"
     cache: bool = True
+
+    @property
+    def may_be_cached(self) -> bool:
+        """Long lists of tokens would fill the response cache with questions instead of answers."""
+        listed = len(self.decoding.prefix) + sum(map(len, self.decoding.bad_words)) + len(self.prefix_text)
+        return self.cache and listed <= _MOST_CACHED_TOKENS
 
 
 class Admission:

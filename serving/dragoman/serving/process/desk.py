@@ -26,6 +26,7 @@ from dragoman.wire import ErrorCode
 __all__ = ["TranslationDesk"]
 
 _log = logging.getLogger(__name__)
+_MOST_OPEN_BYTES = 64 << 20  # of texts that are not answered yet
 Send = Callable[[Channel, Frame], None]
 
 
@@ -42,6 +43,7 @@ class TranslationDesk:
         self._share = bundle.engine.limits.max_rows  # parts of one job that the engine has at a time
         self._ids = itertools.count()
         self._started: dict[Channel, list[int]] = {}
+        self._open_bytes = 0
         self.pieces_taken = 0
 
     @property
@@ -73,6 +75,10 @@ class TranslationDesk:
             self._say(channel, frame.request, Failure.overloaded("busy with real requests, which proves as much", 1.0))
             return
         job = Job(channel, frame.request, terms, [TextWork(text) for text in texts], arrived_s)
+        if self._open_bytes + job.size_bytes > _MOST_OPEN_BYTES and self._jobs:
+            self._refuse(channel, frame.request, Overloaded("too much text is waiting to be translated", 1.0))
+            return
+        self._open_bytes += job.size_bytes
         job.wants_stream = frame.kind is Kind.STREAM
         job.requests = self._requests(job)
         self._jobs[channel, frame.request] = job
@@ -173,7 +179,7 @@ class TranslationDesk:
                 yield Piece(request, work, part)
 
     def _known(self, job: Job, work: TextWork) -> TextAnswer | None:
-        if not (self._cache.enabled and job.terms.cache):
+        if not (self._cache.enabled and job.terms.may_be_cached):
             return None
         known = self._cache.get(_key(job, work))
         self._recorder.count(metrics.CACHE_MISSES if known is None else metrics.CACHE_HITS)
@@ -188,7 +194,7 @@ class TranslationDesk:
             self._grow(job, job.stream.finished(piece.part, result.hypotheses[0].tokens))
         if work.take(piece.part, result):
             work.finish(self._bundle.tokenizer.decode, job.arrived_s)
-            if work.answer is not None and self._cache.enabled and job.terms.cache:
+            if work.answer is not None and self._cache.enabled and job.terms.may_be_cached:
                 self._cache.put(_key(job, work), work.answer, work.answer.size_bytes + 2 * len(work.text))
         if job.is_complete:
             self._answer(job)
@@ -239,6 +245,7 @@ class TranslationDesk:
     def _abandon(self, job: Job) -> None:
         """Nothing of the job is left here or, after the next step, in the engine."""
         job.ended = True
+        self._open_bytes -= job.size_bytes
         self._jobs.pop((job.origin, job.number), None)
         for request_id in job.open_ids:
             del self._pieces[request_id]

@@ -151,6 +151,11 @@ class Job:
     ended: bool = False
 
     @property
+    def size_bytes(self) -> int:
+        """About what its texts take in memory."""
+        return sum(len(work.text) for work in self.works)
+
+    @property
     def deadline_s(self) -> float | None:
         return None if self.terms.timeout_s is None else self.arrived_s + self.terms.timeout_s
 
