@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -28,16 +29,16 @@ def a_profile(base_s: float = BASE_S, row_s: float = ROW_S, lengths: tuple[int, 
 
 
 def a_run(rows: list[float], beam_size: int | None = 1) -> RunResult:
-    """A load test of a server whose steps take exactly BASE_S + rows * ROW_S, at ten requests a second."""
+    """A load test of a server whose steps take exactly BASE_S + rows * ROW_S; twice the rows come from twice the rate."""
     tally = Tally(float(len(rows)), 1.0)
-    for second in range(len(rows)):
-        slot = tally.slices.setdefault(second, Slice())
-        slot.due, slot.answered, slot.target_tokens = 10, 10, 10 * LENGTH
-        for _ in range(10):
+    for second, each in enumerate(rows):
+        slot, count = tally.slices.setdefault(second, Slice()), round(10 * each)
+        slot.due, slot.answered, slot.target_tokens = count, count, count * LENGTH
+        for _ in range(count):
             slot.latency.record(LENGTH * (BASE_S + ROW_S) + OVERHEAD_S)
-    tally.target_lengths = {LENGTH: 10 * len(rows)}
+    tally.target_lengths = {LENGTH: round(10 * sum(rows))}
     server = tuple(
-        ServerSample(second + 0.5, 0.0, each, 0.1, 0.0, step_mean_s=BASE_S + ROW_S * each, steps=10 * LENGTH / each)
+        ServerSample(second + 1.0, 0.0, each, 0.1, 0.0, step_mean_s=BASE_S + ROW_S * each, steps=10.0 * LENGTH)
         for second, each in enumerate(rows)
     )
     info = RunInfo("a:8001", "w.txt", 10, "open loop", None, beam_size, False, 1, 1.0, 0, "2026-01-01T00:00:00")
@@ -83,6 +84,21 @@ def test_the_fit_finds_what_a_step_and_a_row_cost() -> None:
     assert profile.steps.row_s == pytest.approx(ROW_S)
     assert profile.rows_per_request == 1
     assert profile.mean_steps == pytest.approx(LENGTH)
+
+
+def test_seconds_in_which_the_machine_was_slow_do_not_make_rows_dear() -> None:
+    """A slow second has larger batches because it is slow: the fit must not take that for the price of a row."""
+    rates, slow = [2.0, 2.0, 2.0, 2.0, 8.0, 8.0, 8.0, 8.0], [1.0, 2.0] * 4
+    run = a_run(rates)
+    rows = [rate * factor for rate, factor in zip(rates, slow, strict=True)]
+    samples = tuple(
+        dataclasses.replace(sample, rows_per_step=each, step_mean_s=(BASE_S + ROW_S * each) * factor)
+        for sample, each, factor in zip(run.server, rows, slow, strict=True)
+    )
+    times = profile_of(dataclasses.replace(run, server=samples)).steps
+    typical_s = 1.5 * (BASE_S + ROW_S * 12)
+    assert times.at(12) == pytest.approx(typical_s, rel=0.2)
+    assert max(times.disturbances) / min(times.disturbances) == pytest.approx(2.0, rel=0.3)
 
 
 def test_the_overhead_makes_the_simulated_median_the_measured_one() -> None:
