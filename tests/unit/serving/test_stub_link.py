@@ -296,6 +296,12 @@ class TestSeveralBundles:
         assert stage.submit(parts=(options, b"hallo")).code() is ErrorCode.INVALID_REQUEST
 
 
+def test_a_request_that_no_frame_could_carry_is_refused_here(stage: Stage) -> None:
+    stage.engine()
+    reply = stage.submit(parts=(b"", bytes(65 << 20)))
+    assert reply.code() is ErrorCode.INVALID_REQUEST
+
+
 def test_closing_leaves_nobody_without_a_last_word(directory: Path) -> None:
     stage = Stage(directory)
     engine = stage.engine()

@@ -33,6 +33,7 @@ _NO_SESSION = "there is no such session: it was closed, was idle too long, or wa
 _INTERRUPTED = "the engine was restarted while it worked on this; send it again"
 
 MAX_PENDING = 4096
+MAX_REQUEST_BYTES = 64 << 20
 _TICK_S, _IDLE_TICK_S = 0.02, 0.05
 _CANCEL_CHECKS_A_TICK = 4  # each costs a message to the server: ~50 µs
 
@@ -119,6 +120,9 @@ class StubLink:
         going_on = frame.kind is Kind.DECODE  # a session that is open was admitted
         if self._closing or (self._routes.table.draining and not going_on):
             return Failure.say(ErrorCode.DRAINING, "this server is going away; another may answer")
+        if (size := sum(map(len, frame.parts))) > MAX_REQUEST_BYTES:
+            message = f"the request has {size} bytes; a server takes {MAX_REQUEST_BYTES}: send several"
+            return Failure.say(ErrorCode.INVALID_REQUEST, message)
         if len(self._pending) >= MAX_PENDING:
             return Failure.overloaded(f"too many requests are open ({MAX_PENDING})", retry_after_s=1.0)
         if frame.kind is Kind.DECODE:
