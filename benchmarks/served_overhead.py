@@ -238,9 +238,7 @@ def _sentences(path: Path, count: int) -> list[str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--workload", type=Path, required=True, help="sentences, one a line; what follows a tab is ignored"
-    )
+    parser.add_argument("--workload", type=Path, required=True, help="sentences, one a line; what follows a tab is ignored")
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="which parts")
     parser.add_argument("--threads", type=int, default=1)
