@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -71,7 +75,7 @@ class TestRefusesToStart:
 @pytest.fixture(scope="module")
 def twins(reference_bundle: Path) -> Iterator[Server]:
     bundles = [f"en-de={reference_bundle}", f"twin={reference_bundle}"]
-    with Server.start(bundles, "--threads", "1", "--log-requests") as server:
+    with Server.start(bundles, "--threads", "1", "--log-requests", "--http-address", "127.0.0.1:0") as server:
         yield server
 
 
@@ -116,3 +120,30 @@ class TestSeveralBundles:
         caller.close()
         (line,) = eventually(lambda: [line for line in twins.events("request") if line["request_id"] == "find-me"])
         assert (line["outcome"], line["process"]) == ("ok", "engine twin")
+
+
+class TestHttp:
+    def ask(self, twins: Server, path: str, body: dict[str, object]) -> tuple[int, dict[str, Any]]:
+        (address,) = [line.split()[-1] for line in twins.lines if line.strip().startswith("HTTP")]
+        request = urllib.request.Request(f"{address}{path}", json.dumps(body).encode(), method="POST")  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 - our own loopback address
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    def test_is_served_when_asked_for(self, twins: Server) -> None:
+        options = {"name": "OPTIONS", "datatype": "BYTES", "shape": [1], "data": [json.dumps({"model": "twin"})]}
+        text = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["It is raining."]}
+        status, answer = self.ask(twins, "/v2/models/translate/infer", {"inputs": [text, options]})
+        assert status == 200
+        (said,) = [output["data"][0] for output in answer["outputs"] if output["name"] == "TRANSLATION"]
+        caller = twins.caller()
+        assert [said] == caller.translate(["It is raining."], model="twin").best
+        caller.close()
+
+    def test_keeps_its_admin_endpoints_closed(self, twins: Server) -> None:
+        status, answer = self.ask(twins, "/v2/repository/index", {})
+        assert status == 403
+        assert "restricted" in answer["error"]

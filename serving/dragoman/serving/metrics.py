@@ -62,6 +62,7 @@ PADDING_TOKENS = Metric("dragoman_padding_tokens_total", "counter", "Padding enc
 STEPS = Metric("dragoman_steps_total", "counter", "Decoder steps")
 STEP_ROWS = Metric("dragoman_step_rows_total", "counter", "Rows decoded, summed over steps; divide by steps for occupancy")
 STEP_SECONDS = Metric("dragoman_step_seconds_total", "counter", "Time spent in the engine's steps")
+PREEMPTIONS = Metric("dragoman_preemptions_total", "counter", "Sentences that gave way for want of cache and began again")
 RUNNING = Metric("dragoman_running_requests", "gauge", "Sentences in the running batch")
 QUEUED = Metric("dragoman_queued_requests", "gauge", "Sentences waiting for the running batch")
 OCCUPANCY = Metric("dragoman_batch_occupancy", "gauge", "Rows of the running batch over the most it may have")
@@ -86,6 +87,7 @@ METRICS = (
     STEPS,
     STEP_ROWS,
     STEP_SECONDS,
+    PREEMPTIONS,
     RUNNING,
     QUEUED,
     OCCUPANCY,

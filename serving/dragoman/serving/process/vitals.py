@@ -40,6 +40,7 @@ class Vitals:
         count(metrics.STEPS, now.lane_steps - before.lane_steps)
         count(metrics.STEP_ROWS, now.decoded_rows - before.decoded_rows)
         count(metrics.STEP_SECONDS, now.step_s - before.step_s)
+        count(metrics.PREEMPTIONS, now.preemptions - before.preemptions)
         self._before = copy.copy(now)
 
     def _gauge(self, cache_bytes: int) -> None:
