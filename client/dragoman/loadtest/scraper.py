@@ -27,7 +27,6 @@ _QUEUE = "dragoman_queue_seconds"
 _STEPS = "dragoman_steps_total"
 _STEP_ROWS = "dragoman_step_rows_total"
 _STEP_SECONDS = "dragoman_step_seconds_total"
-_STEP_TO_STEP = "dragoman_token_seconds"
 _OCCUPANCY = "dragoman_batch_occupancy"
 _QUEUED = "dragoman_queued_requests"
 
@@ -37,7 +36,7 @@ class ServerSample:
     """What the server said about the time since the sample before; None where it does not say.
 
     `rows_per_step` is the mean size of the batches it decoded, `occupancy` their share of the largest it may decode,
-    `step_mean_s` the time from one decoding step to the next, as sentences saw it, and `steps` how many there were.
+    `step_mean_s` what a decoding step took, encoding of newcomers included, and `steps` how many there were.
     """
 
     at_s: float
@@ -110,9 +109,7 @@ def _between(earlier: list[Sample], now: list[Sample], at_s: float) -> ServerSam
         rows_per_step=_ratio_of_growth(earlier, now, _STEP_ROWS, _STEPS),
         occupancy=_highest(now, _OCCUPANCY),
         queued=total(now, _QUEUED),
-        # Time per token has the pauses between steps in it, which the engine's own time does not.
-        step_mean_s=_ratio_of_growth(earlier, now, f"{_STEP_TO_STEP}_sum", f"{_STEP_TO_STEP}_count")
-        or _ratio_of_growth(earlier, now, _STEP_SECONDS, _STEPS),
+        step_mean_s=_ratio_of_growth(earlier, now, _STEP_SECONDS, _STEPS),
         steps=_growth(earlier, now, _STEPS),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -84,21 +83,6 @@ def test_the_fit_finds_what_a_step_and_a_row_cost() -> None:
     assert profile.steps.row_s == pytest.approx(ROW_S)
     assert profile.rows_per_request == 1
     assert profile.mean_steps == pytest.approx(LENGTH)
-
-
-def test_seconds_in_which_the_machine_was_slow_do_not_make_rows_dear() -> None:
-    """A slow second has larger batches because it is slow: the fit must not take that for the price of a row."""
-    rates, slow = [2.0, 2.0, 2.0, 2.0, 8.0, 8.0, 8.0, 8.0], [1.0, 2.0] * 4
-    run = a_run(rates)
-    rows = [rate * factor for rate, factor in zip(rates, slow, strict=True)]
-    samples = tuple(
-        dataclasses.replace(sample, rows_per_step=each, step_mean_s=(BASE_S + ROW_S * each) * factor)
-        for sample, each, factor in zip(run.server, rows, slow, strict=True)
-    )
-    times = profile_of(dataclasses.replace(run, server=samples)).steps
-    typical_s = 1.5 * (BASE_S + ROW_S * 12)
-    assert times.at(12) == pytest.approx(typical_s, rel=0.2)
-    assert max(times.disturbances) / min(times.disturbances) == pytest.approx(2.0, rel=0.3)
 
 
 def test_the_overhead_makes_the_simulated_median_the_measured_one() -> None:

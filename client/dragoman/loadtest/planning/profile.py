@@ -1,10 +1,9 @@
 """What a load test says about one server, as the few numbers a simulation needs.
 
-A decoding step takes  base + rows · per_row  seconds, what happens between steps included. Both are fitted to the seconds of
-the run. A plain fit of time on rows would be wrong on a machine that is disturbed at times: a slow second makes requests
-pile up, so batches are large *because* steps are slow. What was asked of the server does not depend on that, so the fit
-looks at how rows and times follow the offered rate (an instrumental variable). What it leaves over is kept and drawn from
-again: a disturbed machine is simulated as one.
+A decoding step takes  base + rows · per_row  seconds, encoding of newcomers included: both are fitted to the seconds of the
+run, in which the server decoded batches of different sizes. On a machine that is disturbed at times slow seconds have larger
+batches *because* they are slow, so the price of a row comes out too high rather than too low: a plan errs on the safe side.
+What the fit leaves over is kept and drawn from again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import numpy.typing as npt
 from dragoman.errors import UsageError
 from dragoman.loadtest.result import RunResult
 from dragoman.loadtest.scraper import ServerSample
-from dragoman.loadtest.tally import Tally
 
 __all__ = ["Floats", "Profile", "StepTimes", "profile_of"]
 
@@ -28,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 _FEWEST_SAMPLES = 5
 _NARROWEST = 1.3
-"""The highest rate of the run must be so much higher than the lowest, or the price of a row is a guess."""
+"""The largest batches of the run must be so much larger than the smallest, or the price of a row is a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def profile_of(result: RunResult) -> Profile:
     tokens = result.figures.target_token_rate * _span_s(samples)
     rows = result.info.beam_size or max(1, round(row_steps / tokens))
     return Profile(
-        steps=_fit(samples, _offered(result.tally, samples)),
+        steps=_fit(samples),
         lengths=tuple(lengths),
         # Searches run longer than their best hypothesis, and the end of a sentence is a step too.
         steps_per_token=max(row_steps / (tokens * rows), 1.0),
@@ -82,35 +80,23 @@ def profile_of(result: RunResult) -> Profile:
     )
 
 
-def _fit(samples: Sequence[ServerSample], rates: Floats) -> StepTimes:
-    """Each second counts as often as it had steps; neither price is negative."""
+def _fit(samples: Sequence[ServerSample]) -> StepTimes:
+    """Least squares over seconds, each counting as often as it had steps; neither price is negative."""
     rows = np.array([_number(sample.rows_per_step) for sample in samples])
     took_s = np.array([_number(sample.step_mean_s) for sample in samples])
     weights = np.array([_number(sample.steps) for sample in samples])
-    mean_rows, mean_s, mean_rate = (float(np.average(values, weights=weights)) for values in (rows, took_s, rates))
-    follows = weights * (rates - mean_rate)
-    grown_rows = float((follows * (rows - mean_rows)).sum())
-    if rates.max() < rates.min() * _NARROWEST or grown_rows <= 0:
+    mean_rows, mean_s = (float(np.average(values, weights=weights)) for values in (rows, took_s))
+    if rows.max() < rows.min() * _NARROWEST:
         raise UsageError(
-            f"the load of the test hardly changed (batches of about {mean_rows:.1f} rows all along), so what a row costs is "
-            "unknown; run one whose load does: --rate … --shape step"
+            f"all batches of the load test had about {mean_rows:.1f} rows, so what a row costs is unknown; run one whose "
+            "load changes: --rate … --shape step"
         )
-    row_s = max(float((follows * (took_s - mean_s)).sum()) / grown_rows, 0.0)
+    spread = weights * (rows - mean_rows)
+    row_s = max(float((spread * (took_s - mean_s)).sum() / (spread * (rows - mean_rows)).sum()), 0.0)
     base_s = max(mean_s - row_s * mean_rows, 0.0)
     row_s = row_s if base_s else mean_s / mean_rows
     disturbances = took_s / (base_s + row_s * rows)
     return StepTimes(base_s, row_s, tuple(map(float, disturbances)), float(rows.max()))
-
-
-def _offered(tally: Tally, samples: Sequence[ServerSample]) -> Floats:
-    """The rate that was offered in the second before each sample."""
-    due = [slot.due / tally.slice_s for slot in tally.ordered()]
-    rates = []
-    for sample in samples:
-        last = max(int(sample.at_s / tally.slice_s), 1)
-        second = due[max(0, last - max(1, round(1 / tally.slice_s))) : last]
-        rates.append(sum(second) / len(second) if second else due[-1])
-    return np.array(rates)
 
 
 def _is_complete(sample: ServerSample) -> bool:
