@@ -2,7 +2,7 @@
 
 A decoding step takes  base + rows · per_row  seconds, encoding of newcomers included: both are fitted to the seconds of the
 run, in which the server decoded batches of different sizes. On a machine that is disturbed at times slow seconds have larger
-batches *because* they are slow, so the price of a row comes out too high rather than too low: a plan errs on the safe side.
+batches *because* they are slow, so the price of a row comes out too high rather than too low.
 What the fit leaves over is kept and drawn from again.
 """
 
