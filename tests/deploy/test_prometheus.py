@@ -129,8 +129,8 @@ def test_every_query_of_the_dashboard_is_answered(prometheus: Prometheus, server
 
 
 def answered(prometheus: Prometheus, query: str) -> bool:
-    """Every panel has data in a server at work; counters of trouble may not exist before there was any."""
-    return bool(prometheus.query(query)) or "refusals" in query or "restarts" in query
+    """Every panel has data in a server at work; there may be no restart to show."""
+    return bool(prometheus.query(query)) or "restarts" in query
 
 
 @NEEDS_PROMETHEUS

@@ -126,7 +126,9 @@ class Recorder:
     """Counts in the engine process; `take_changes` says what is new since the last time."""
 
     def __init__(self) -> None:
-        self._grown: dict[tuple[str, str], float] = defaultdict(float)
+        # Counters stand at 0 from the first report on: a rate over one that appears with its first event misses it.
+        plain = [metric.name for metric in METRICS if metric.kind == "counter" and metric.label is None]
+        self._grown: dict[tuple[str, str], float] = defaultdict(float, {(name, ""): 0.0 for name in plain})
         self._tallies: dict[Metric, _Tally] = {}
         self._gauges: dict[str, float] = {}
         self._told: dict[str, float] = {}
