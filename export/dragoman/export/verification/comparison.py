@@ -20,7 +20,7 @@ from dragoman.search.options import DecodingOptions
 __all__ = ["Judge", "Source"]
 
 BATCH = 32
-ALONE = 6
+ALONE = 4
 """Sentences that are also decoded one at a time, without padding."""
 FORCED = 4
 """Sentences whose tokens are forced, to compare log-probabilities step by step."""
