@@ -182,6 +182,7 @@ def _original(checkpoint: Checkpoint) -> Original:
     if importlib.util.find_spec("transformers") is not None:
         from dragoman.export.verification.original import HuggingFaceModel
 
+        checkpoint.model.to("meta")  # the graphs hold the weights now, and theirs come beside them
         return HuggingFaceModel(checkpoint.directory, checkpoint.tokens)
     from dragoman.export.verification.eager import EagerModel
 

@@ -38,9 +38,9 @@ class Echo:
         self._slip, self._certainty = slip or {}, certainty
         self.batches: list[int] = []
 
-    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[tuple[int, ...]]:
         self.batches.append(len(sources))
-        return [Answer(self._said(tuple(source)), -0.1) for source in sources]
+        return [self._said(tuple(source)) for source in sources]
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
         logits = np.zeros((len(target), VOCABULARY), np.float32)
@@ -59,13 +59,29 @@ class Echo:
         return self._slip.get(source, (*source[-2::-1], 0))
 
 
+class Graphs:
+    """What an echo says, as exported graphs say it: with a score."""
+
+    def __init__(self, echo: Echo) -> None:
+        self._echo = echo
+        self.forced = echo.forced
+
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+        said = self._echo.generate(sources, options)
+        return [Answer(tokens, self._score(source, tokens)) for source, tokens in zip(sources, said, strict=True)]
+
+    def _score(self, source: Sequence[int], tokens: tuple[int, ...]) -> float:
+        steps = self._echo.log_probs(source, tokens)
+        return float(steps[np.arange(len(tokens)), list(tokens)].mean())
+
+
 def _judge(original: Echo, *sentences: str, references: Sequence[Sequence[str]] | None = None) -> Judge:
     given = tuple(tuple(several) for several in references or [()] * len(sentences))
     return Judge(original, Letters(), Corpus(sentences, given), DecodingOptions(beam_size=4), max_source_tokens=64)
 
 
 def _cases(judge: Judge, exported: Echo) -> list[VerificationCase]:
-    return list(judge.cases(exported, "cpu", lambda share: None))
+    return list(judge.cases(Graphs(exported), "cpu", lambda share: None))
 
 
 WORDS = ("abc", "de", "fghij", "klmno", "pq", "rstuv", "wxyz")
@@ -134,7 +150,8 @@ def test_with_references_the_loss_is_in_bleu_against_them() -> None:
 
 def test_a_smaller_difference_of_log_probabilities_is_reported_as_it_is() -> None:
     judge = _judge(Echo(certainty=9.0), *WORDS)
-    forced = _cases(judge, Echo(certainty=9.5))[-1]
+    *generated, forced = _cases(judge, Echo(certainty=9.5))
+    assert all(0.0 < case.worst_log_prob_difference < 1.0 for case in generated)
     assert forced.identical == forced.sentences
     assert 0.0 < forced.worst_log_prob_difference < 1.0
     assert dataclasses.asdict(forced)["ties"] == 0

@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from dragoman.search.options import DecodingOptions
 
-__all__ = ["Answer", "Answers", "Exported", "FloatArray", "IntArray", "Original"]
+__all__ = ["Answer", "Answers", "Exported", "FloatArray", "IntArray", "Original", "Tokens"]
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
+Tokens = tuple[int, ...]
+"""A hypothesis without the start token and with the end token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The best hypothesis of one source: its tokens with the end token, and the search's score."""
 
-    tokens: tuple[int, ...]
+    tokens: Tokens
     score: float
 
 
@@ -33,7 +35,7 @@ class Original(Protocol):
 
     name: str
 
-    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
         """The best hypothesis of each source, all in one padded batch."""
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,12 +13,14 @@ from dragoman.bundle.manifest import Lowering, Precision, Verification, Verifica
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.errors import VerificationError
 from dragoman.export.progress import Advance
-from dragoman.export.verification.answers import Answer, Answers, Exported, Original
+from dragoman.export.verification.answers import Answer, Exported, Original, Tokens
 from dragoman.export.verification.corpus import Corpus
 from dragoman.export.verification.quality import score
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["Judge", "Source"]
+
+_T = TypeVar("_T")
 
 BATCH = 32
 ALONE = 4
@@ -42,6 +45,20 @@ class Source:
     references: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One sentence and what both sides made of it."""
+
+    source: Source
+    theirs: Tokens
+    ours: Answer
+
+    @property
+    def agree(self) -> bool:
+        """Token for token."""
+        return self.theirs == self.ours.tokens
+
+
 class Judge:
     """Knows what the original says; compares what each lowering says with it."""
 
@@ -61,7 +78,7 @@ class Judge:
             "greedy": dataclasses.replace(short, beam_size=1),
             f"beam {beams}": dataclasses.replace(short, beam_size=beams),
         }
-        self._said: dict[tuple[str, int], Answers] = {}
+        self._said: dict[tuple[str, int], list[Tokens]] = {}
 
     def cases(self, exported: Exported, lowering: Lowering, advance: Advance) -> Iterator[VerificationCase]:
         """Every comparison of one lowering, yielded as it is done."""
@@ -111,71 +128,77 @@ class Judge:
     def _generated(self, exported: Exported, lowering: Lowering, name: str, batch: int) -> VerificationCase:
         options = self._searches[name]
         sources = _spread(self._sources, ALONE) if batch == 1 else self._sources
-        pairs: list[tuple[Source, Answer, Answer]] = []
+        pairs: list[Pair] = []
         for start in range(0, len(sources), batch):
             chunk = sources[start : start + batch]
             theirs = self._originally(name, options, chunk)
             ours = exported.generate([source.ids for source in chunk], options)
-            pairs += zip(chunk, theirs, ours, strict=True)
-        different = [pair for pair in pairs if pair[1].tokens != pair[2].tokens]
-        same = [pair for pair in pairs if pair[1].tokens == pair[2].tokens]
+            pairs += map(Pair, chunk, theirs, ours)
+        same = [pair for pair in pairs if pair.agree]
+        differences = [
+            abs(self._rescored(pair, pair.ours.tokens, options) - pair.ours.score) for pair in _spread(same, ALONE)
+        ]
         quality, loss = self._quality(pairs)
         return VerificationCase(
             name=f"{name}, batch {batch}",
             lowering=lowering,
             sentences=len(pairs),
             identical=len(same),
-            ties=sum(self._tied(*pair, options) for pair in different),
-            tokens=sum(len(pair[1].tokens) for pair in pairs),
-            worst_log_prob_difference=max((abs(theirs.score - ours.score) for _, theirs, ours in same), default=0.0),
+            ties=sum(self._tied(pair, options) for pair in pairs if not pair.agree),
+            tokens=sum(len(pair.theirs) for pair in pairs),
+            worst_log_prob_difference=max(differences, default=0.0),
             bleu=quality[0],
             chrf=quality[1],
             quality_loss=loss,
         )
 
-    def _originally(self, name: str, options: DecodingOptions, chunk: Sequence[Source]) -> Answers:
+    def _originally(self, name: str, options: DecodingOptions, chunk: Sequence[Source]) -> list[Tokens]:
         """What the original says; each sentence is asked in the same batch for every lowering, and only once."""
         key = (name, hash(tuple(source.ids for source in chunk)))
         if key not in self._said:
             self._said[key] = self._original.generate([source.ids for source in chunk], options)
         return self._said[key]
 
-    def _quality(self, pairs: Sequence[tuple[Source, Answer, Answer]]) -> tuple[tuple[float, float], float]:
-        theirs = [self._tokenizer.decode(pair[1].tokens) for pair in pairs]
-        ours = [self._tokenizer.decode(pair[2].tokens) for pair in pairs]
+    def _quality(self, pairs: Sequence[Pair]) -> tuple[tuple[float, float], float]:
+        theirs = [self._tokenizer.decode(pair.theirs) for pair in pairs]
+        ours = [self._tokenizer.decode(pair.ours.tokens) for pair in pairs]
         if not self._scored_against_references:
             quality = score(ours, [[text] for text in theirs])
             return (quality.bleu, quality.chrf), (0.0 if ours == theirs else 100.0 - quality.chrf)
-        references = [source.references for source, _, _ in pairs]
+        references = [pair.source.references for pair in pairs]
         quality = score(ours, references)
         return (quality.bleu, quality.chrf), max(0.0, score(theirs, references).bleu - quality.bleu)
 
-    def _tied(self, source: Source, theirs: Answer, ours: Answer, options: DecodingOptions) -> bool:
+    def _tied(self, pair: Pair, options: DecodingOptions) -> bool:
         """Whether the original itself finds both answers equally good, so that rounding chose between them."""
+        theirs, ours = pair.theirs, pair.ours.tokens
         if options.beam_size > 1:
-            return abs(self._rescored(source, theirs, options) - self._rescored(source, ours, options)) < TIE
-        apart = next((i for i, (a, b) in enumerate(zip(theirs.tokens, ours.tokens, strict=False)) if a != b), None)
+            return abs(self._rescored(pair, theirs, options) - self._rescored(pair, ours, options)) < TIE
+        apart = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), None)
         if apart is None:
             return False
-        step = self._original.log_probs(source.ids, theirs.tokens)[apart]
-        return bool(abs(step[theirs.tokens[apart]] - step[ours.tokens[apart]]) < TIE)
+        step = self._original.log_probs(pair.source.ids, theirs)[apart]
+        return bool(abs(step[theirs[apart]] - step[ours[apart]]) < TIE)
 
-    def _rescored(self, source: Source, answer: Answer, options: DecodingOptions) -> float:
-        steps = self._original.log_probs(source.ids, answer.tokens)
-        total = steps[np.arange(len(answer.tokens)), list(answer.tokens)].sum()
-        return float(total / len(answer.tokens) ** options.length_penalty)
+    def _rescored(self, pair: Pair, tokens: Tokens, options: DecodingOptions) -> float:
+        """The score that the original gives `tokens`; a token that is forced costs nothing."""
+        steps = self._original.log_probs(pair.source.ids, tokens)
+        chosen = steps[np.arange(len(tokens)), list(tokens)]
+        if len(tokens) == options.max_length and options.forced_eos is not None:
+            chosen[-1] = 0.0
+        return float(chosen.sum() / len(tokens) ** options.length_penalty)
 
     def _forced(self, exported: Exported, lowering: Lowering) -> VerificationCase:
         sources = _spread(self._sources, FORCED)
         said = self._originally("greedy", self._searches["greedy"], sources)
         worst, identical, tokens = 0.0, 0, 0
         for source, answer in zip(sources, said, strict=True):
-            theirs = self._original.log_probs(source.ids, answer.tokens)  # (steps, vocabulary)
-            best, log_probs = exported.forced(source.ids, answer.tokens)  # (steps, k)
+            theirs = self._original.log_probs(source.ids, answer)  # (steps, vocabulary)
+            best, log_probs = exported.forced(source.ids, answer)  # (steps, k)
             difference = np.abs(np.take_along_axis(theirs, best, axis=1) - log_probs)
             worst = max(worst, float(difference.max()))
             identical += bool((theirs.argmax(1) == best[:, 0]).all())
-            tokens += len(answer.tokens)
+            tokens += len(answer)
         return VerificationCase(
             name="forced tokens",
             lowering=lowering,
@@ -187,8 +210,8 @@ class Judge:
         )
 
 
-def _spread(sources: Sequence[Source], count: int) -> list[Source]:
-    """`count` of the sources, the shortest and the longest among them, evenly spread between."""
-    if len(sources) <= count:
-        return list(sources)
-    return [sources[round(i * (len(sources) - 1) / (count - 1))] for i in range(count)]
+def _spread(ordered: Sequence[_T], count: int) -> list[_T]:
+    """`count` of what is ordered by length, the shortest and the longest among them, evenly spread between."""
+    if len(ordered) <= count:
+        return list(ordered)
+    return [ordered[round(i * (len(ordered) - 1) / (count - 1))] for i in range(count)]

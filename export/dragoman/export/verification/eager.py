@@ -11,7 +11,7 @@ from torch import Tensor
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.export.lowering import KeyValue, PortableLowering
 from dragoman.export.transformer import Transformer
-from dragoman.export.verification.answers import Answers, FloatArray, IntArray
+from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
 from dragoman.export.verification.decoding import Best, decode
 from dragoman.search import DecodingOptions
 
@@ -29,8 +29,9 @@ class EagerModel:
         self._tokens, self._vocabulary = tokens, transformer.config.target_vocabulary
         self._stepper = _EagerStepper(transformer)
 
-    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
-        return decode(self._stepper, sources, options, self._tokens, self._vocabulary)
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
+        answers = decode(self._stepper, sources, options, self._tokens, self._vocabulary)
+        return [answer.tokens for answer in answers]
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
         self._stepper.start([source])

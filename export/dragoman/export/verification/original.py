@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from dragoman.bundle.manifest import SpecialTokens
-from dragoman.export.verification.answers import Answer, Answers, FloatArray
+from dragoman.export.verification.answers import FloatArray, Tokens
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["HuggingFaceModel"]
@@ -35,18 +35,12 @@ class HuggingFaceModel:
         self._model = model.eval()
 
     @torch.inference_mode()
-    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
-        """The best hypothesis of each source, all in one padded batch."""
+    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
+        """The best hypothesis of each source. Its score is not asked for: `generate` would keep all logits of all steps."""
         ids, mask = self._padded(sources)
-        out = self._model.generate(ids, attention_mask=mask, generation_config=self._generation(options))
+        sequences = self._model.generate(ids, attention_mask=mask, generation_config=self._generation(options))
         start = 1 + len(options.prefix)
-        rows = [self._trimmed(row[start:].tolist()) for row in out.sequences]
-        if options.beam_size > 1:
-            scores = out.sequences_scores.tolist()
-        else:
-            steps = self._model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
-            scores = [float(step[: len(row)].sum()) / len(row) for step, row in zip(steps, rows, strict=True)]
-        return [Answer(tuple(row), score) for row, score in zip(rows, scores, strict=True)]
+        return [self._trimmed(row[start:].tolist()) for row in sequences]
 
     @torch.inference_mode()
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
@@ -65,9 +59,9 @@ class HuggingFaceModel:
             ids[row, : len(source)], mask[row, : len(source)] = source, 1
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
-    def _trimmed(self, row: list[int]) -> list[int]:
+    def _trimmed(self, row: list[int]) -> Tokens:
         """Up to and with the first end token: what follows is padding."""
-        return row[: row.index(self._tokens.eos) + 1] if self._tokens.eos in row else row
+        return tuple(row[: row.index(self._tokens.eos) + 1] if self._tokens.eos in row else row)
 
     def _generation(self, options: DecodingOptions) -> object:
         import transformers
@@ -87,6 +81,4 @@ class HuggingFaceModel:
             decoder_start_token_id=self._tokens.decoder_start,
             eos_token_id=self._tokens.eos,
             pad_token_id=self._tokens.pad,
-            return_dict_in_generate=True,
-            output_scores=True,
         )
