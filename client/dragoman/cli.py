@@ -11,7 +11,6 @@ import argparse
 import importlib
 import sys
 from importlib.metadata import entry_points, version
-from types import ModuleType
 
 from dragoman.errors import DragomanError, UsageError
 
@@ -46,12 +45,18 @@ def main(argv: list[str] | None = None) -> int:
         print(f"dragoman: there is no command {name!r}\n\n{_overview(commands)}", file=sys.stderr)
         return USAGE
     try:
-        command = _load(commands[name])
+        command = importlib.import_module(commands[name])
         parser = argparse.ArgumentParser(
             prog=f"dragoman {name}", description=command.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         command.configure(parser)
         return int(command.run(parser.parse_args(rest)))
+    except ModuleNotFoundError as error:
+        way_out = _missing_part(commands[name], error)
+        if way_out is None:
+            raise
+        print(f"dragoman {name}: {way_out}", file=sys.stderr)
+        return USAGE
     except UsageError as error:
         print(f"dragoman {name}: {error}", file=sys.stderr)
         return USAGE
@@ -63,15 +68,12 @@ def main(argv: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _load(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        part = ".".join(module.split(".")[:2])
-        if part not in _EXTRA or (error.name or "").startswith("dragoman"):
-            raise
-        extra = _EXTRA[part]
-        raise UsageError(f"this command needs {error.name!r}: pip install 'dragoman[{extra}]'") from error
+def _missing_part(command: str, error: ModuleNotFoundError) -> str | None:
+    """How to install what `command` needs; None when the module that is missing is our own."""
+    extra = _EXTRA.get(".".join(command.split(".")[:2]))
+    if extra is None or (error.name or "").startswith("dragoman"):
+        return None
+    return f"this command needs {error.name!r}: pip install 'dragoman[{extra}]'"
 
 
 def _overview(commands: dict[str, str]) -> str:

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dragoman.cli import main
+
+
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("export", "inspect", "serve", "translate", "status", "loadtest"))
+
+
+def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exprot"]) == 2
+    assert "there is no command 'exprot'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["the command is loaded", "it runs"])
+def test_a_part_that_is_not_installed_says_how_to_install_it(
+    when: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'onnx_ir'", name="onnx_ir")
+
+    if when == "it runs":
+        monkeypatch.setattr("dragoman.export.command.run", gone)
+    else:
+        monkeypatch.delitem(sys.modules, "dragoman.export.command", raising=False)
+        monkeypatch.setattr("importlib.import_module", gone)
+    assert main(["export", "model", "--output", "bundle"]) == 2
+    assert capsys.readouterr().err == "dragoman export: this command needs 'onnx_ir': pip install 'dragoman[export]'\n"
+
+
+def test_a_module_of_ours_that_is_missing_is_a_bug_and_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'dragoman.lost'", name="dragoman.lost")
+
+    monkeypatch.setattr("dragoman.export.command.run", broken)
+    with pytest.raises(ModuleNotFoundError):
+        main(["export", "model", "--output", "bundle"])
+
+
+def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dragoman.export.command.run", interrupted)
+    assert main(["export", "model", "--output", "bundle"]) == 130
+    assert capsys.readouterr().err == "dragoman export: interrupted\n"
