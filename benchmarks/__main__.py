@@ -72,7 +72,7 @@ PARTS: dict[str, Callable[[Grid], None]] = {
     "export": export,
     "online": online,
 }
-QUICK_PARTS = ("offline", "growth", "quality")
+QUICK_PARTS = ("offline", "growth")
 
 
 def _described(**figures: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a part measured
