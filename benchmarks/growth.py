@@ -87,7 +87,7 @@ def _products(size: ModelSize) -> Any:  # noqa: ANN401
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size_])
         for name, size_ in (("x", width), ("wide", inner))
     ]
-    outputs = [helper.make_tensor_value_info(f"y{number}", TensorProto.FLOAT, None) for number in range(len(nodes))]
+    outputs = [helper.make_tensor_value_info(f"y{number}", TensorProto.FLOAT, ["n", None]) for number in range(len(nodes))]
     graph = helper.make_graph(nodes, "products", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     onnx.checker.check_model(model)
