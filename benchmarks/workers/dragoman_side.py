@@ -15,11 +15,11 @@ from dragoman.serving.in_process import LoadedModel, contract_of, model_facts
 from dragoman.serving.runtime.onnxruntime import OnnxRuntime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
-OFFLINE_ENCODE_TOKENS = 4096  # nobody waits for a first word here, so newcomers need not come in small portions
+OFFLINE_ENCODE_TOKENS = 1024  # full matrix products; more at once only takes more memory
 
 
 class DragomanSide:
-    """One runtime; an engine for each number of rows, because that is its configuration and not a request's."""
+    """One runtime; a new engine when the number of rows changes: that is its configuration and not a request's."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         import onnxruntime
@@ -29,7 +29,7 @@ class DragomanSide:
         self._manifest = read_manifest(bundle)
         self._runtime = OnnxRuntime(bundle, self._manifest, settings)
         self._tokenizer = open_tokenizer(bundle, self._manifest.tokenizer, self._manifest.tokens)
-        self._engines: dict[int, LoadedModel] = {}
+        self._engines: dict[int, LoadedModel] = {}  # one at a time, as in a server
         self._base = dataclasses.replace(self._manifest.generation, **request.get("options", {}))
         return {"version": f"onnxruntime {onnxruntime.__version__}"}
 
@@ -43,7 +43,7 @@ class DragomanSide:
             limits = EngineLimits(max_rows=rows, encode_tokens_per_step=OFFLINE_ENCODE_TOKENS)
             contract = contract_of(self._manifest, limits, self._runtime)
             engine = Engine(self._runtime, model_facts(self._manifest), limits)
-            self._engines[rows] = LoadedModel(self._manifest, self._tokenizer, engine, contract)
+            self._engines = {rows: LoadedModel(self._manifest, self._tokenizer, engine, contract)}
         return self._engines[rows]
 
     def _options(self, beam: int, target_tokens: int | None) -> DecodingOptions:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from client_driven import client_driven
 from dragoman.bundle.integrity import record_file
-from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
+from dragoman.bundle.manifest import MANIFEST_NAME, Manifest, Precision
 from dragoman.errors import ServeError
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits
 from dragoman.serving.in_process import LoadedModel, open_model
+from dragoman.serving.runtime.onnxruntime import OnnxRuntime
 from dragoman.serving.runtime.settings import RuntimeSettings
-from exported_graphs import export
+from exported_graphs import Exported, export
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
 ONE_THREAD = RuntimeSettings(threads=1)
@@ -45,12 +47,18 @@ OPTIONS = {
 def portable_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reference model as graphs of standard operators."""
     exported = export(tmp_path_factory.mktemp("portable") / "bundle", REFERENCE_MODEL, ("portable",))
-    read, bundle = exported.checkpoint, exported.directory
+    return completed(exported, exported.directory, "fp32")
+
+
+def completed(exported: Exported, bundle: Path, precision: Precision) -> Path:
+    """A bundle of the portable graphs, which are in `bundle` already."""
+    read = exported.checkpoint
     for name, path in read.tokenizer_paths.items():
         shutil.copyfile(path, bundle / name)
     files = {path.name: record_file(path) for path in bundle.iterdir()}
     facts = (read.card, read.dimensions, read.tokens, read.generation, read.tokenizer)
-    manifest = Manifest(1, "test", *facts, "fp32", ("cuda",), exported.graphs, files)
+    graphs = tuple(graph for graph in exported.graphs if graph.lowering == "portable")
+    manifest = Manifest(1, "test", *facts, precision, ("cuda",), graphs, files)
     (bundle / MANIFEST_NAME).write_text(manifest.to_json())
     return bundle
 
@@ -70,10 +78,10 @@ def portable(portable_bundle: Path) -> LoadedModel:
     return open_model(portable_bundle, ONE_THREAD, CROWDED)
 
 
-def agree(ours: list[tuple[Hypothesis, ...]], expected: list[tuple[Hypothesis, ...]]) -> None:
+def agree(ours: list[tuple[Hypothesis, ...]], expected: list[tuple[Hypothesis, ...]], within: float = 1e-4) -> None:
     for answer, wanted in zip(ours, expected, strict=True):
         assert [hypothesis.tokens for hypothesis in answer] == [hypothesis.tokens for hypothesis in wanted]
-        assert [hypothesis.score for hypothesis in answer] == pytest.approx([h.score for h in wanted], abs=1e-4)
+        assert [hypothesis.score for hypothesis in answer] == pytest.approx([h.score for h in wanted], abs=within)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -89,6 +97,30 @@ def test_a_client_that_runs_the_search_itself_gets_the_same(
     agree(client_driven(portable, sources[:5], OPTIONS["beam 4"]), tuned.decode(sources[:5], OPTIONS["beam 4"]))
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_fp16_caches_keep_apart_those_who_come_and_go(tiny_fp16: Exported, tmp_path: Path, beam_size: int) -> None:
+    bundle = completed(tiny_fp16, Path(shutil.copytree(tiny_fp16.directory, tmp_path / "bundle")), "fp16")
+    model = open_model(bundle, ONE_THREAD, CROWDED)
+    runtime = OnnxRuntime(bundle, model.manifest, ONE_THREAD)
+    assert runtime.layout.dtype == "float16"
+    sources = [tuple(5 + (7 * number + place) % 40 for place in range(2 + number % 9)) for number in range(20)]
+    options = DecodingOptions(beam_size=beam_size, max_length=12, no_repeat_ngram_size=1)  # else it says one word only
+    alone = [model.decode([source], options)[0] for source in sources]
+    assert len({answer[0].tokens for answer in alone}) > 10, "or nothing could be mixed up"
+    agree(model.decode(sources, options), alone, within=0.01)  # a wider batch may add up in another order
+
+
 def test_a_device_that_is_not_there_is_said_plainly(portable_bundle: Path) -> None:
     with pytest.raises(ServeError, match="has no CUDAExecutionProvider"):
+        open_model(portable_bundle, RuntimeSettings(device="cuda"))
+
+
+def test_a_provider_that_gave_way_to_the_cpu_is_refused(portable_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As onnxruntime-gpu does where TensorRT's or CUDA's libraries are missing: it warns, and opens the graph without."""
+    real = onnxruntime.InferenceSession
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(
+        onnxruntime, "InferenceSession", lambda *given, providers: real(*given, providers=["CPUExecutionProvider"])
+    )
+    with pytest.raises(ServeError, match="could not start CUDAExecutionProvider"):
         open_model(portable_bundle, RuntimeSettings(device="cuda"))

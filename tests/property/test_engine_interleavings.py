@@ -31,11 +31,13 @@ class World:
     """An engine with a clock that only the test moves."""
 
     limits: EngineLimits
+    spare_room_is_free: bool = True
     now_s: float = 0.0
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.engine = Engine(FakeRuntime(MODEL.target_vocabulary), MODEL, self.limits, clock=lambda: self.now_s)
+        runtime = FakeRuntime(MODEL.target_vocabulary, spare_room_is_free=self.spare_room_is_free)
+        self.engine = Engine(runtime, MODEL, self.limits, clock=lambda: self.now_s)
 
     def step(self) -> None:
         self.now_s += 1.0
@@ -96,9 +98,9 @@ ACTIONS = st.lists(
 
 
 @settings(max_examples=120, deadline=None)
-@given(ACTIONS)
-def test_every_request_gets_one_answer_and_it_is_its_own(actions: list) -> None:
-    world = World(TIGHT)
+@given(ACTIONS, st.booleans())
+def test_every_request_gets_one_answer_and_it_is_its_own(actions: list, spare_room_is_free: bool) -> None:
+    world = World(TIGHT, spare_room_is_free)
     accepted: dict[str, Request] = {}
     cancelled: set[str] = set()
     for number, (kind, what) in enumerate(actions):

@@ -1,7 +1,8 @@
 """Many searches of one width that advance together.
 
-State lies in arrays with a leading axis of groups (a group = one source = one request), so that a step costs a fixed
-number of numpy operations however many requests take part. Each group has its own options and its own position.
+A group is one source, and so one request, with its own options and its own position. What is computed for all groups at
+once lies in arrays with a leading axis of groups; what was said, which only grows, lies in lists: between two steps of a
+model nothing of numpy is in the processor's caches, and a call of it costs ten times what a list does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["SearchBatch", "TokenIds"]
 _FEW = 4
 """So many banned single tokens are compared for all groups at once; a longer list is the group's own affair."""
 
-_GROUPS, _TOKENS = 8, 64
+_GROUPS = 8
 _NO_TOKEN = -1
 
 
@@ -42,7 +43,7 @@ class SearchBatch(ABC):
     """
 
     _columns: tuple[str, ...] = (
-        "_sequence",
+        "_fed",
         "_length",
         "_prompt",
         "_limit",
@@ -60,21 +61,25 @@ class SearchBatch(ABC):
         self._count = 0
         self._every = np.arange(_GROUPS)
         self._rows = np.arange(width)
-        self._sequence = np.zeros((_GROUPS, width, _TOKENS), np.int64)  # start, prefix and what was generated
-        self._length = np.zeros(_GROUPS, np.int64)  # tokens of _sequence in use; the last is fed next
+        self._said: list[list[list[int]]] = []  # of each row of each group: start, prefix and what was generated
+        self._fed = np.zeros((_GROUPS, width), np.int64)  # the last tokens of _said, which are fed next
+        self._length = np.zeros(_GROUPS, np.int64)  # tokens of each row in _said
         self._prompt = np.zeros(_GROUPS, np.int64)  # tokens that are given: start and prefix
         self._limit = np.zeros(_GROUPS, np.int64)  # the length at which a row ends
         self._shortest = np.zeros(_GROUPS, np.int64)  # below this length the end token is forbidden
         self._parents = np.tile(self._rows, (_GROUPS, 1))
         self._need = np.zeros(_GROUPS, np.int64)
+        self._most_needed: int | None = None  # the largest of _need, once somebody has asked
         self._banned = np.full((_GROUPS, _FEW), _NO_TOKEN, np.int64)
         self._forced = np.full((_GROUPS, 2), _NO_TOKEN, np.int64)  # first and last token
         self._options: list[DecodingOptions] = []
+        self._touched: list[int] = []  # tokens that the options without history may forbid
         self._rules: list[HistoryRules | None] = []
         self._calm_from = np.zeros(_GROUPS, np.int64)  # the length from which nothing special happens until the limit
         self._calm = 0  # so many steps at least nothing special will happen to any group
-        self._ruled = 0  # groups with rules
+        self._particular = 0  # groups that a step must look at one by one
         self._ban_columns = 0  # columns of _banned that are in use
+        self._banned_somewhere: set[int] = set()  # tokens of _banned; of groups that have left, too
 
     # What the next step needs.
 
@@ -84,9 +89,7 @@ class SearchBatch(ABC):
     @property
     def tokens(self) -> Ids:
         """(groups, width): what to feed next."""
-        n = self._count
-        fed: Ids = self._sequence[self._every[:n], :, self._length[:n] - 1]
-        return fed
+        return self._fed[: self._count]
 
     @property
     def positions(self) -> Ids:
@@ -101,7 +104,9 @@ class SearchBatch(ABC):
     @property
     def candidates(self) -> int:
         """How many best tokens the next step must give at least; more do no harm."""
-        return int(self._need[: self._count].max(initial=1))
+        if self._most_needed is None:
+            self._most_needed = int(self._need[: self._count].max(initial=1))
+        return self._most_needed
 
     def options(self, group: int) -> DecodingOptions:
         return self._options[group]
@@ -113,10 +118,10 @@ class SearchBatch(ABC):
         check_tokens(options, self.vocabulary)
         prompt = 1 + len(options.prefix)
         limit = prompt + options.max_length
-        self._make_room(limit + 1)
+        self._make_room()
         group = self._count
-        self._sequence[group, :, 0] = self._start
-        self._sequence[group, :, 1:prompt] = options.prefix
+        self._said.append([[self._start] for _ in range(self.width)])
+        self._fed[group] = self._start
         self._length[group], self._prompt[group], self._limit[group] = 1, prompt, limit
         self._shortest[group] = prompt + options.min_length
         self._parents[group] = self._rows
@@ -127,11 +132,13 @@ class SearchBatch(ABC):
         first = options.forced_bos if options.forced_bos is not None and prompt == 1 else _NO_TOKEN
         self._forced[group] = first, _NO_TOKEN if options.forced_eos is None else options.forced_eos
         self._options.append(options)
+        self._touched.append(len(few) + (options.min_length > 0))
         self._rules.append(HistoryRules.of(options, [] if few else banned))
         self._calm_from[group] = max(prompt, prompt + options.min_length, 1 + (first != _NO_TOKEN))
         self._calm = min(self._calm, limit - 2) if self._calm_from[group] == 1 else 0
         self._ban_columns = max(self._ban_columns, len(few))
-        self._ruled += self._rules[group] is not None
+        self._banned_somewhere.update(few)
+        self._particular += self._is_particular(group)
         self._count += 1
         self._start_group(group)
         self._look_ahead(group)
@@ -140,7 +147,8 @@ class SearchBatch(ABC):
     def leave(self, group: int) -> None:
         """Forget a search; the last group takes its number."""
         last = self._count - 1
-        self._ruled -= self._rules[group] is not None
+        self._particular -= self._is_particular(group)
+        self._most_needed = None
         for name in self._columns:
             column = getattr(self, name)
             column[group] = column[last]
@@ -157,24 +165,32 @@ class SearchBatch(ABC):
         Returns the groups that are done, highest first, so that they can `leave` in this order.
         """
         n, shape = self._count, (self._count, self.width, -1)
+        tokens = best_tokens.reshape(shape).astype(np.int64, copy=False)
+        log_probs = best_log_probs.reshape(shape)
         calm = self._is_calm()
-        tokens, scores, log_probs = self._constrained(
-            best_tokens.reshape(shape).astype(np.int64, copy=False),
-            best_log_probs.reshape(shape),
-            best_logits.reshape(shape),
-            calm,
-        )
+        if calm and not self._particular and (ended := self._go_on(tokens, log_probs)) is not None:
+            return ended
+        tokens, scores, log_probs = self._constrained(tokens, log_probs, best_logits.reshape(shape), calm)
         live: slice | Ids = slice(0, n)
-        changed = [group for group, rules in enumerate(self._rules) if rules is not None] if self._ruled else []
+        changed = [group for group, rules in enumerate(self._rules) if rules is not None] if self._particular else []
         if not calm and (feeding := self._length[:n] < self._prompt[:n]).any():
-            self._length[:n][feeding] += 1
-            live = np.flatnonzero(~feeding)
-            changed += np.flatnonzero(feeding).tolist()
+            fed, live = np.flatnonzero(feeding).tolist(), np.flatnonzero(~feeding)
+            for group in fed:
+                self._feed(group)
+            changed += fed
             tokens, scores, log_probs = tokens[live], scores[live], log_probs[live]
         done = self._choose(live, tokens, scores, log_probs) if len(tokens) else []
         for group in changed:
             self._look_ahead(group)
         return done
+
+    def _feed(self, group: int) -> None:
+        """The next token of the group's prefix, whatever the model says."""
+        token = self._options[group].prefix[self._length[group] - 1]
+        for said in self._said[group]:
+            said.append(token)
+        self._fed[group] = token
+        self._length[group] += 1
 
     def _is_calm(self) -> bool:
         """Whether no group is at a special place: most steps are calm, and skip all that is not for them."""
@@ -211,8 +227,18 @@ class SearchBatch(ABC):
     def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:
         """Extend the rows of the groups `live`; (live, width, candidates) each, `scores` processed."""
 
+    @abstractmethod
+    def _go_on(self, tokens: Ids, log_probs: Scores) -> list[int] | None:
+        """`_choose` for all groups in a step in which no rule has a say and nobody comes to its limit: most steps.
+
+        None, and nothing has changed, when a banned token would be chosen.
+        """
+
+    def _is_particular(self, group: int) -> bool:
+        return self._rules[group] is not None
+
     def _lists(self) -> Sequence[list[object]]:
-        return [self._options, self._rules]  # type: ignore[list-item]
+        return [self._options, self._said, self._touched, self._rules]  # type: ignore[list-item]
 
     # Processors.
 
@@ -220,7 +246,7 @@ class SearchBatch(ABC):
         """Tokens, processed scores and log-probabilities."""
         n = self._count
         scores = self._scored(log_probs, logits).astype(np.float32)  # a copy: the arrays belong to the runtime
-        for group, rules in enumerate(self._rules) if self._ruled else ():
+        for group, rules in enumerate(self._rules) if self._particular else ():
             if rules is not None and self._length[group] >= self._prompt[group]:
                 rules.apply(tokens[group], scores[group])
         for column in range(self._ban_columns):
@@ -247,26 +273,21 @@ class SearchBatch(ABC):
 
     def _look_ahead(self, group: int) -> None:
         """How many candidates the group's next step needs."""
-        length = int(self._length[group])
+        length, self._most_needed = int(self._length[group]), None
         if length < self._prompt[group]:
             self._need[group] = 1
             return
-        touched = int((self._banned[group] != _NO_TOKEN).sum()) + (self._options[group].min_length > 0)
-        rules = self._rules[group]
+        touched, rules = self._touched[group], self._rules[group]
         if rules is not None:
-            touched += rules.prepare(self._sequence[group, :, :length])
+            touched += rules.prepare(np.array(self._said[group], np.int64))
         self._need[group] = min(self.vocabulary, self._wanted_by(group) + touched)
 
     def _wanted_by(self, group: int) -> int:  # noqa: ARG002
         return self._wanted
 
-    def _make_room(self, tokens: int) -> None:
+    def _make_room(self) -> None:
         if self._count == len(self._length):
             for name in self._columns:
                 column = getattr(self, name)
                 setattr(self, name, np.concatenate([column, column]))
             self._every = np.arange(len(self._length))
-        if tokens > self._sequence.shape[2]:
-            longer = np.zeros((*self._sequence.shape[:2], max(tokens, 2 * self._sequence.shape[2])), np.int64)
-            longer[:, :, : self._sequence.shape[2]] = self._sequence
-            self._sequence = longer

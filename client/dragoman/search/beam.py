@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,17 @@ class _Ended:
     """A hypothesis that has ended: its score with length penalty and its tokens after the start token."""
 
     score: np.float32
-    tokens: Ids
+    tokens: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best continuations of some groups, best first: (groups, 2 * width) each."""
+
+    sums: Scores
+    rows: Ids
+    ids: Ids
+    tokens: list[list[int]]  # `ids` once more
 
 
 class BeamBatch(SearchBatch):
@@ -46,27 +57,26 @@ class BeamBatch(SearchBatch):
         self._stops = np.zeros(groups, np.bool_)  # enough has ended for who stops at the first
         self._divisor = np.ones((groups, _TABLE), np.float32)  # length penalty by the number of tokens generated
         self._ended: list[list[_Ended]] = []  # best first, at most `width`
+        self._full = 0  # groups that have all the hypotheses they need
         self._shrinks = 1.0  # the most that a length penalty makes of a score: a negative one multiplies
 
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
         found = []
         if not self._ended[group]:  # every continuation was forbidden: what there is so far
-            last = int(self._length[group])
-            self._ended[group].append(_Ended(self._scores[group, 0], self._sequence[group, 0, 1:last]))
+            self._ended[group].append(_Ended(self._scores[group, 0], self._said[group][0][1:]))
         for ended in self._ended[group][: self._options[group].num_hypotheses]:
-            tokens = tuple(ended.tokens.tolist())
+            tokens = tuple(ended.tokens)
             found.append(Hypothesis(tokens, float(ended.score), "eos" if tokens[-1] == self._eos else "length"))
         return tuple(found)
 
     def decided(self, group: int) -> tuple[int, ...]:
         """What every running row and every hypothesis that has ended begin with."""
-        length = int(max(self._length[group], self._prompt[group]))
         if self._length[group] <= self._prompt[group]:
-            return tuple(self._sequence[group, 0, 1:length].tolist())
-        alive = self._scores[group] > _NEVER / 2
+            return self._options[group].prefix
+        alive = (self._scores[group] > _NEVER / 2).tolist()
         alive[0] = True
-        rows = [*self._sequence[group, alive, 1:length], *(ended.tokens for ended in self._ended[group])]
-        return tuple(_common(rows).tolist())
+        rows = [said[1:] for said, lives in zip(self._said[group], alive, strict=True) if lives]
+        return tuple(_common([*rows, *(ended.tokens for ended in self._ended[group])]))
 
     def _start_group(self, group: int) -> None:
         # All rows are the same at first: only one may be continued, or all beams would be copies of it.
@@ -84,70 +94,98 @@ class BeamBatch(SearchBatch):
         self._ended.append([])
         self._shrinks = max(self._shrinks, options.max_length ** max(-options.length_penalty, 0.0))
 
+    def leave(self, group: int) -> None:
+        self._full -= int(self._floor[group] != _NEVER)
+        super().leave(group)
+
     def _scored(self, log_probs: Scores, logits: Scores) -> Scores:  # noqa: ARG002
         return log_probs
 
     def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:  # noqa: ARG002
+        over = self._length[live] + 1 == self._limit[live]  # (live,)
+        any_ended = self._take(live, self._best(live, tokens, scores), over.tolist())
+        if not any_ended and not self._full and self._scores[live, 0].min() > _NEVER / self._shrinks:
+            return []  # nobody has all the hypotheses that it needs: nobody can be done
+        return self._done(live, ~over)
+
+    def _go_on(self, tokens: Ids, log_probs: Scores) -> list[int] | None:
+        live = slice(0, self._count)
+        best = self._best(live, tokens, log_probs)
+        if not self._banned_somewhere.isdisjoint(itertools.chain.from_iterable(best.tokens)):
+            return None
+        any_ended = self._take(live, best, [False] * self._count)
+        return self._done(live) if any_ended or self._full else []
+
+    def _best(self, live: slice | Ids, tokens: Ids, scores: Scores) -> _Best:
+        """The best continuations of each group, twice as many as it has rows: each row may end."""
         count, width, candidates = tokens.shape
-        index, groups = self._every[:count, None], self._every[live]
         sums = (scores + self._scores[live][:, :, None]).reshape(count, -1)  # (live, width * candidates)
         best = (-sums).argsort(axis=1, kind="stable")[:, : 2 * width]
-        best_sums = sums[index, best]  # (live, 2 * width)
-        best_tokens = tokens.reshape(count, -1)[index, best]
-        best_rows = best // candidates
+        rows = best // candidates
+        if count > 1:
+            best = best + self._every[:count, None] * (width * candidates)
+        best_tokens = tokens.take(best)
+        return _Best(sums.take(best), rows, best_tokens, best_tokens.tolist())
 
-        length = self._length[live].copy()
-        ends = best_tokens == self._eos
-        at_limit = length + 1 == self._limit[live]
-        if at_limit.any():
-            ends |= at_limit[:, None]
-        any_ends = bool(ends.any())
-        if any_ends:
-            for at in np.flatnonzero(ends[:, :width].any(1)).tolist():
-                self._end_some(int(groups[at]), best_sums[at], ends[at], best_rows[at], best_tokens[at])
-            best_sums = best_sums + ends * _NEVER
-            kept = (-best_sums).argsort(axis=1, kind="stable")[:, :width]  # the best that go on
-            best_sums, best_rows, best_tokens = best_sums[index, kept], best_rows[index, kept], best_tokens[index, kept]
+    def _take(self, live: slice | Ids, best: _Best, over: list[bool]) -> bool:
+        """They take the places of the rows, except those that end: all, in a group that is `over`. Whether some have."""
+        width, any_ended = self.width, False
+        # As if nobody ended; those who do are looked at one by one.
+        self._scores[live], self._parents[live] = best.sums[:, :width], best.rows[:, :width]
+        self._fed[live] = best.ids[:, :width]
+        groups = self._every[live].tolist()
+        for at, (group, rows, tokens) in enumerate(zip(groups, best.rows.tolist(), best.tokens, strict=True)):
+            if over[at] or self._eos in tokens:
+                any_ended = True
+                self._go_on_without_ended(group, best.sums[at], rows, tokens, over[at])
+            else:
+                self._extend(group, rows[:width], tokens[:width])
+        self._length[live] += 1
+        return any_ended
 
-        parents = best_rows[:, :width]
-        self._scores[live], self._parents[live] = best_sums[:, :width], parents
-        self._extend(groups, length, parents, best_tokens[:, :width])
-        if not any_ends and self._floor[live].max() == _NEVER and self._scores[live, 0].min() > _NEVER / self._shrinks:
-            return []  # nobody has all the hypotheses that it needs: nobody can be done
-        done: list[int] = groups[~self._goes_on(live, ends)][::-1].tolist()
-        return done
+    def _extend(self, group: int, parents: list[int], tokens: list[int]) -> None:
+        said = self._said[group]
+        self._said[group] = [[*said[parent], token] for parent, token in zip(parents, tokens, strict=True)]
 
-    def _extend(self, groups: Ids, length: Ids, parents: Ids, tokens: Ids) -> None:
-        longest = int(length.max())
-        self._sequence[groups, :, :longest] = self._sequence[groups[:, None], parents, :longest]
-        self._sequence[groups, :, length] = tokens
-        self._length[groups] = length + 1
+    def _go_on_without_ended(self, group: int, sums: Scores, rows: list[int], tokens: list[int], over: bool) -> None:
+        """Of the best continuations of a group, (2 * width) each, some have ended: the others go on."""
+        ends = [over or token == self._eos for token in tokens]
+        if any(ends[: self.width]):
+            self._end_some(group, sums, ends, rows, tokens)
+        left = sums + np.array(ends) * _NEVER
+        kept = (-left).argsort(kind="stable")[: self.width]
+        self._scores[group] = left[kept]
+        going = kept.tolist()
+        parents, fed = [rows[at] for at in going], [tokens[at] for at in going]
+        self._parents[group], self._fed[group] = parents, fed
+        self._extend(group, parents, fed)
 
-    def _end_some(self, group: int, sums: Scores, ends: npt.NDArray[np.bool_], rows: Ids, tokens: Ids) -> None:
+    def _end_some(self, group: int, sums: Scores, ends: list[bool], rows: list[int], tokens: list[int]) -> None:
         """Keep the best of what has ended; only the first `width` candidates may, the others are there to go on."""
-        options, width, length = self._options[group], self.width, int(self._length[group])
+        options, width, said = self._options[group], self.width, self._said[group]
         ended = self._ended[group]
         if options.early_stopping == "first" and len(ended) == width:
             return
-        generated = length + 1 - int(self._prompt[group])
+        generated = len(said[0]) - len(options.prefix)  # the new token is one, the start token none
         scores = sums / np.float32(generated**options.length_penalty)
-        for at in np.flatnonzero(ends[:width]).tolist():
-            said = self._sequence[group, rows[at], 1 : length + 1].copy()
-            said[-1] = tokens[at]
-            ended.append(_Ended(scores[at], said))
+        for at in range(width):
+            if ends[at]:
+                ended.append(_Ended(scores[at], [*said[rows[at]][1:], tokens[at]]))
         ended.sort(key=lambda one: -one.score)
         del ended[width:]
         if len(ended) == width:
+            self._full += self._floor[group] == _NEVER
             self._floor[group] = ended[-1].score
             self._stops[group] = options.early_stopping == "first"
 
-    def _goes_on(self, live: slice | Ids, ends: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """(live,): can a running row still improve the answer?"""
+    def _done(self, live: slice | Ids, may_go_on: npt.NDArray[np.bool_] | bool = True) -> list[int]:
+        """The groups of which no running row can improve the answer any more, highest first."""
         generated = self._length[live] - self._prompt[live]
         possible = self._scores[live, 0] / self._divisor[self._every[live], generated]
         self._open[live] &= possible > self._floor[live]
-        going: npt.NDArray[np.bool_] = self._open[live] & ~self._stops[live] & ~ends.all(1)
-        return going
+        going = self._open[live] & ~self._stops[live] & may_go_on
+        done: list[int] = self._every[live][~going][::-1].tolist()
+        return done
 
     def _lists(self) -> Sequence[list[object]]:
         return [*super()._lists(), self._ended]  # type: ignore[list-item]
@@ -159,8 +197,7 @@ def _penalties(exponent: float, count: int) -> Scores:
     return np.array([1.0, *(length**exponent for length in range(1, count))], np.float32)
 
 
-def _common(rows: list[Ids]) -> Ids:
+def _common(rows: list[list[int]]) -> list[int]:
     """The longest beginning that all share."""
-    shortest = min(map(len, rows))
-    same = np.all([row[:shortest] == rows[0][:shortest] for row in rows], axis=0)
-    return rows[0][: shortest if same.all() else int(same.argmin())]
+    beginning = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*rows, strict=False))
+    return [tokens[0] for tokens in beginning]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterable, Sequence
 
 from dragoman.search.batch import SearchBatch, TokenIds
 from dragoman.search.constraints import Ids, Scores
@@ -17,26 +15,24 @@ __all__ = ["GreedyBatch"]
 class GreedyBatch(SearchBatch):
     """Takes the best token, or a drawn one. Processors work on raw logits, as in Hugging Face `generate`."""
 
-    _columns = (*SearchBatch._columns, "_total")
     _wanted = 1
 
     def __init__(self, tokens: TokenIds, vocabulary: int) -> None:
         super().__init__(1, tokens, vocabulary)
-        self._total = np.zeros(len(self._length), np.float64)  # sum of the log-probabilities
+        self._total: list[float] = []  # sum of the log-probabilities
         self._samplers: list[Sampler | None] = []
 
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
-        options, length = self._options[group], int(self._length[group])
-        tokens = tuple(self._sequence[group, 0, 1:length].tolist())
-        score = float(self._total[group]) / (length - int(self._prompt[group])) ** options.length_penalty
+        options, tokens = self._options[group], tuple(self._said[group][0][1:])
+        score = self._total[group] / (len(tokens) - len(options.prefix)) ** options.length_penalty
         return (Hypothesis(tokens, score, "eos" if tokens[-1] == self._eos else "length"),)
 
     def decided(self, group: int) -> tuple[int, ...]:
-        decided = max(self._length[group], self._prompt[group])
-        return tuple(self._sequence[group, 0, 1:decided].tolist())
+        prefix, said = self._options[group].prefix, self._said[group][0]
+        return tuple(said[1:]) if len(said) > len(prefix) else prefix
 
     def _start_group(self, group: int) -> None:
-        self._total[group] = 0.0
+        self._total.append(0.0)
         self._samplers.append(Sampler(self._options[group]) if self._options[group].sampling else None)
 
     def _scored(self, log_probs: Scores, logits: Scores) -> Scores:  # noqa: ARG002
@@ -45,24 +41,44 @@ class GreedyBatch(SearchBatch):
     def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:
         groups = self._every[live]
         picked = scores[:, 0].argmax(-1)  # (live,)
-        if any(self._samplers):
+        if self._particular:
             for at, group in enumerate(groups.tolist()):
                 sampler = self._samplers[group]
                 if sampler is not None:
                     picked[at] = sampler.pick(scores[at, 0])
         index = self._every[: len(groups)]
-        chosen = tokens[index, 0, picked]
-        self._total[live] += log_probs[index, 0, picked]
-        length = self._length[live].copy()
-        self._sequence[groups, 0, length] = chosen
-        self._length[live] = length + 1
-        ended = (chosen == self._eos) | (length + 1 == self._limit[live])
-        done: list[int] = groups[ended][::-1].tolist()
-        return done
+        chosen, gained = tokens[index, 0, picked], log_probs[index, 0, picked]
+        ended = self._said_more(groups.tolist(), chosen.tolist(), gained.tolist())
+        self._fed[live, 0] = chosen
+        self._length[live] += 1
+        at_limit = groups[self._length[live] == self._limit[live]].tolist()
+        return sorted({*ended, *at_limit}, reverse=True)
+
+    def _go_on(self, tokens: Ids, log_probs: Scores) -> list[int] | None:
+        n, chosen = self._count, tokens[:, 0, 0]
+        said = chosen.tolist()
+        if not self._banned_somewhere.isdisjoint(said):
+            return None
+        self._fed[:n, 0] = chosen
+        self._length[:n] += 1
+        return self._said_more(range(n), said, log_probs[:, 0, 0].tolist())[::-1]
+
+    def _said_more(self, groups: Iterable[int], tokens: list[int], log_probs: list[float]) -> list[int]:
+        """Write down what each group says next; those that have come to their end."""
+        ended = []
+        for group, token, log_prob in zip(groups, tokens, log_probs, strict=True):
+            self._said[group][0].append(token)
+            self._total[group] += log_prob
+            if token == self._eos:
+                ended.append(group)
+        return ended
+
+    def _is_particular(self, group: int) -> bool:
+        return super()._is_particular(group) or self._options[group].sampling
 
     def _wanted_by(self, group: int) -> int:
         options = self._options[group]
         return (options.top_k or self.vocabulary) if options.sampling else self._wanted
 
     def _lists(self) -> Sequence[list[object]]:
-        return [*super()._lists(), self._samplers]  # type: ignore[list-item]
+        return [*super()._lists(), self._total, self._samplers]  # type: ignore[list-item]

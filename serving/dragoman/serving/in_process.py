@@ -119,4 +119,5 @@ def contract_of(manifest: Manifest, limits: EngineLimits, runtime: OnnxRuntime) 
     """The memory contract of an engine for this bundle."""
     files = sum(manifest.files[name].bytes for name in manifest.files if name.endswith((".bin", ".onnx")))
     weights = 2 * files  # ONNX Runtime keeps most of them a second time, packed for its matrix products
-    return memory_contract(limits, model_facts(manifest), runtime.layout, weights, 4 * manifest.dimensions.d_model)
+    facts, widest, copies = model_facts(manifest), 4 * manifest.dimensions.d_model, runtime.cache_copies
+    return memory_contract(limits, facts, runtime.layout, weights, widest, cache_copies=copies)

@@ -9,7 +9,7 @@ from dragoman.errors import ServeError
 from dragoman.serving.engine import EngineLimits, ModelFacts, memory_contract
 from dragoman.serving.engine.cache import CacheLayout, LaneCache
 from dragoman.serving.engine.runtime import Encoded
-from dragoman.serving.engine.shapes import EMPTY, LaneShape, bucket, fitted
+from dragoman.serving.engine.shapes import EMPTY, LaneShape, bucket, fitted, grown
 
 LAYOUT = CacheLayout(layers=2, heads=3, head_dim=4)
 
@@ -104,6 +104,10 @@ def test_a_shape_grows_at_once_and_shrinks_late() -> None:
     assert fitted(shape, 0, 0, 0) == EMPTY
 
 
+def test_where_room_is_free_a_shape_only_grows() -> None:
+    assert grown(LaneShape(8, 32, 16), 2, 40, 8) == LaneShape(8, 48, 16)
+
+
 MODEL = ModelFacts(0, 1, 32_000, 32_000, max_source_tokens=512, max_target_tokens=512)
 
 
@@ -116,6 +120,15 @@ def test_the_memory_contract_is_the_sum_of_what_the_limits_allow() -> None:
     assert contract.cross_cache_bytes == 64 * 64 * cell_bytes
     assert contract.growth_bytes == 64 * 128 * cell_bytes // 12
     assert contract.total_bytes > 10**8 + contract.self_cache_bytes + contract.cross_cache_bytes
+
+
+def test_caches_that_are_read_in_one_place_and_written_in_another_are_promised_twice() -> None:
+    once, twice = (
+        memory_contract(EngineLimits(), MODEL, LAYOUT, weights_bytes=0, widest_layer=1024, cache_copies=copies)
+        for copies in (1, 2)
+    )
+    caches = once.self_cache_bytes + once.cross_cache_bytes + once.session_cache_bytes + once.growth_bytes
+    assert twice.total_bytes - once.total_bytes == caches
 
 
 def test_a_wide_beam_of_full_length_always_fits() -> None:

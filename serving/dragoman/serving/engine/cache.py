@@ -47,6 +47,7 @@ class LaneCache:
         self.filled = np.zeros(0, np.int64)  # (groups,) tokens that each row of the group holds
         self._order = list(range(width))
         self.places: list[list[int]] = []  # where in its group each row lies; lists, because groups are small
+        self._lie = np.zeros((0, width), np.int64)  # (groups, width) the same, counted from the first row of all
 
     @property
     def rows(self) -> int:
@@ -70,6 +71,7 @@ class LaneCache:
                 self.cross[index][: self.groups, :, :used] = old[: self.groups, :, :used]
         self.lengths = _resized(self.lengths, shape.groups, self.groups)
         self.filled = _resized(self.filled, shape.groups, self.groups)
+        self._lie = _resized(self._lie, shape.groups, self.groups)
         self.shape = shape
 
     def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
@@ -82,6 +84,7 @@ class LaneCache:
         self.lengths[first:last] = encoded.lengths[chosen]
         self.filled[first:last] = 0
         self.places += [self._order] * len(indices)
+        self._lie[first:last] = np.arange(first * self.width, last * self.width).reshape(-1, self.width)
         self.groups = last
 
     def leave(self, group: int) -> None:
@@ -94,6 +97,7 @@ class LaneCache:
             for kept in self.cross:
                 kept[group, :, :length] = kept[last, :, :length]
             self.lengths[group], self.filled[group], self.places[group] = length, used, self.places[last]
+            self._lie[group] = self._lie[last] - (last - group) * width
         self.places.pop()
         self.groups = last
 
@@ -110,9 +114,8 @@ class LaneCache:
             if free := [place for place in self._order if place not in places]:
                 self._copy_others(group, places, free)
             self.places[group] = places
-        firsts = np.arange(0, self.rows, self.width)[:, None]  # the first row of each group
-        rows: npt.NDArray[np.int64] = (np.array(self.places) + firsts).ravel()
-        return rows
+            self._lie[group] = [group * self.width + place for place in places]
+        return self._lie[: self.groups].reshape(-1)
 
     def _copy_others(self, group: int, places: list[int], free: list[int]) -> None:
         """Give each row whose place an earlier one has taken a free place with a copy; changes `places`."""
@@ -134,7 +137,7 @@ _Number = TypeVar("_Number", np.int32, np.int64)
 
 
 def _resized(numbers: npt.NDArray[_Number], size: int, used: int) -> npt.NDArray[_Number]:
-    resized = np.zeros(size, numbers.dtype)
+    resized = np.zeros((size, *numbers.shape[1:]), numbers.dtype)
     resized[:used] = numbers[:used]
     return resized
 

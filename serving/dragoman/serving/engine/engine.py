@@ -22,8 +22,12 @@ from dragoman.serving.engine.waiting import Waiting
 __all__ = ["Engine"]
 
 
-_AT_ONCE = 8
-"""Newcomers wait until this part of the rows is free: a step costs what its rows cost, so that empty ones lose nothing."""
+_AT_ONCE = 4
+"""Newcomers wait until this part of the rows is free: a step costs what its rows cost, so that empty ones lose nothing,
+and several sources together are encoded faster …"""
+
+_HELD_STEPS = 4
+"""… but never longer than so many steps."""
 
 
 class Engine:
@@ -50,6 +54,7 @@ class Engine:
         self._cancelled: set[str] = set()
         self._deadlines: list[tuple[float, str]] = []
         self._orders = itertools.count()
+        self._held = 0  # steps that newcomers have waited for company
 
     # What callers do.
 
@@ -107,9 +112,14 @@ class Engine:
     def _admit_newcomers(self) -> list[Event]:
         """Encode some of those who wait: a bounded number of tokens, so that those who run are not held up."""
         events: list[Event] = []
-        running, rows = sum(lane.rows for lane in self._lanes.values()), self.limits.max_rows
-        if running and _AT_ONCE * (rows - running) < rows:
-            return events  # most steps under load: some more will go, and several together are encoded faster
+        if not len(self._waiting):
+            return events
+        rows = self.limits.max_rows
+        free = rows - sum(lane.rows for lane in self._lanes.values())
+        if free <= 0 or (_AT_ONCE * free < rows and self._held < _HELD_STEPS):
+            self._held += free > 0
+            return events
+        self._held = 0
         budget = self.limits.encode_tokens_per_step
         while budget > 0 and len(self._waiting):
             room = self._admission.room(self._lanes.values())
@@ -145,19 +155,17 @@ class Engine:
     def _make_room(self, lane: RunningLane, newcomers: Sequence[Ticket] = ()) -> None:
         """Let the lane grow for its next step; if memory is short, the latest requests give way and start again later."""
         lanes, shape = self._lanes.values(), lane.shape_with(newcomers)
-        if shape == lane.shape:
-            return
-        if not self._admission.fits(lanes, lane, shape):
+        if shape != lane.shape and not self._admission.fits(lanes, lane, shape):
             for other in lanes:
                 other.resize(other.shape_with(tight=True))
             shape = lane.shape_with(newcomers, tight=True)
-        while not self._admission.fits(lanes, lane, shape):
-            latest = max((ticket for other in lanes for ticket in other.tickets), key=_precedence)
-            self._take_out(latest)
-            self._lanes[latest.width].resize(self._lanes[latest.width].shape_with(tight=True))
-            self._waiting.put_back(latest)
-            self.counters.preemptions += 1
-            shape = lane.shape_with(newcomers, tight=True)
+            while not self._admission.fits(lanes, lane, shape):
+                latest = max((ticket for other in lanes for ticket in other.tickets), key=_precedence)
+                self._take_out(latest)
+                self._lanes[latest.width].resize(self._lanes[latest.width].shape_with(tight=True))
+                self._waiting.put_back(latest)
+                self.counters.preemptions += 1
+                shape = lane.shape_with(newcomers, tight=True)
         lane.resize(shape)
 
     def _decode(self, lane: RunningLane) -> list[Event]:
@@ -189,7 +197,7 @@ class Engine:
     def _lane(self, width: int) -> RunningLane:
         if width not in self._lanes:
             search = search_batch(width, self._model, self._model.target_vocabulary)
-            self._lanes[width] = RunningLane(search, self._runtime.lane(width))
+            self._lanes[width] = RunningLane(search, self._runtime.lane(width), self._runtime.spare_room_is_free)
         return self._lanes[width]
 
     def _drop(self, ticket: Ticket, error: RequestError) -> Finished:

@@ -100,10 +100,21 @@ class MemoryContract:
 
 
 def memory_contract(
-    limits: EngineLimits, model: ModelFacts, layout: CacheLayout, weights_bytes: int, widest_layer: int
+    limits: EngineLimits,
+    model: ModelFacts,
+    layout: CacheLayout,
+    weights_bytes: int,
+    widest_layer: int,
+    *,
+    cache_copies: int = 1,
 ) -> MemoryContract:
-    """What an engine with these limits may take. `widest_layer`: numbers a token has in the feed-forward layer."""
-    own, cross = (cells * layout.cell_bytes for cells in (limits.self_cells(model), limits.cross_cells(model)))
+    """What an engine with these limits may take.
+
+    `widest_layer`: numbers a token has in the feed-forward layer. `cache_copies`: 2 where a step reads one copy of the
+    caches and writes another.
+    """
+    cell_bytes = cache_copies * layout.cell_bytes
+    own, cross = (cells * cell_bytes for cells in (limits.self_cells(model), limits.cross_cells(model)))
     rows = max(limits.max_rows, limits.max_session_rows)
     logits = 3 * rows * model.target_vocabulary * 4  # logits, log-probabilities and the sort of the best
     encoded = limits.encode_tokens_per_step * (4 * widest_layer * 4 + layout.cell_bytes)
@@ -112,7 +123,7 @@ def memory_contract(
         weights_bytes=weights_bytes,
         self_cache_bytes=own,
         cross_cache_bytes=cross,
-        session_cache_bytes=sessions * layout.cell_bytes,
+        session_cache_bytes=sessions * cell_bytes,
         growth_bytes=max(own, cross) // (2 * layout.layers),
         workspace_bytes=logits + encoded,
     )

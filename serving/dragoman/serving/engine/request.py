@@ -15,7 +15,10 @@ Priority = Literal["interactive", "batch"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One source to translate. `id` is the caller's and must not be in use; `deadline_s` is on the engine's clock."""
+    """One source to translate. `id` is the caller's and must not be in use.
+
+    `deadline_s` and `arrived_s` are on the engine's clock; whoever waited before `submit` says since when.
+    """
 
     id: str
     source: tuple[int, ...]
@@ -23,11 +26,12 @@ class Request:
     priority: Priority = "interactive"
     deadline_s: float | None = None
     stream: bool = False
+    arrived_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long one request took, counted from `submit`."""
+    """How long one request took, counted from its arrival, which is `submit` unless the request says otherwise."""
 
     queue_s: float
     first_token_s: float | None

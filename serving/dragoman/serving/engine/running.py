@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dragoman.search import Hypothesis, SearchBatch
 from dragoman.serving.engine.runtime import Encoded, Lane
-from dragoman.serving.engine.shapes import EMPTY, LaneShape, fitted
+from dragoman.serving.engine.shapes import EMPTY, LaneShape, fitted, grown
 from dragoman.serving.engine.ticket import Ticket
 
 __all__ = ["RunningLane"]
@@ -23,12 +23,13 @@ _FEW_CANDIDATES = 2 * 16 + 4
 class RunningLane:
     """Group g of the search, of the cache and of `tickets` is the same request, always."""
 
-    def __init__(self, search: SearchBatch, lane: Lane) -> None:
-        self._search, self._lane = search, lane
+    def __init__(self, search: SearchBatch, lane: Lane, spare_room_is_free: bool) -> None:
+        self._search, self._lane, self._spare_room_is_free = search, lane, spare_room_is_free
         self.width = lane.width
         self.tickets: list[Ticket] = []
         self.shape = EMPTY
         self.source_needed = 0  # tokens of the longest source
+        self.target_needed = 1  # positions that the next step needs in every row
         self._left = False  # somebody has left since the shape was weighed: it may be too large now
 
     def __len__(self) -> int:
@@ -37,11 +38,6 @@ class RunningLane:
     @property
     def rows(self) -> int:
         return len(self.tickets) * self.width
-
-    @property
-    def target_needed(self) -> int:
-        """Positions that the next step needs in every row."""
-        return int(self._search.positions.max(initial=0)) + 1
 
     @property
     def tokens_held(self) -> int:
@@ -54,10 +50,14 @@ class RunningLane:
         if not (newcomers or tight or self._left) and self.target_needed <= self.shape.target:
             return self.shape  # most steps
         groups = len(self.tickets) + len(newcomers)
-        if not groups and not tight and self.shape.groups <= _KEPT_IDLE:
+        if not groups and not tight and (self._spare_room_is_free or self.shape.groups <= _KEPT_IDLE):
             return self.shape
         source = max([self.source_needed, *(ticket.source_tokens for ticket in newcomers)])
-        return fitted(EMPTY if tight else self.shape, groups, source, self.target_needed)
+        if tight or not self._spare_room_is_free:
+            return fitted(EMPTY if tight else self.shape, groups, source, self.target_needed)
+        # Room for what is expected, at once: growing step by step would copy everything again and again.
+        expected = max((ticket.expected for ticket in (*self.tickets, *newcomers)), default=0)
+        return grown(self.shape, groups, source, max(self.target_needed, expected))
 
     def resize(self, shape: LaneShape) -> None:
         self._left = False
@@ -79,6 +79,7 @@ class RunningLane:
         gone, self.tickets[group] = self.tickets[group], self.tickets[-1]
         self.tickets.pop()
         self._left = True
+        self.target_needed = int(self._search.positions.max(initial=0)) + 1
         if gone.source_tokens == self.source_needed:
             self.source_needed = max((ticket.source_tokens for ticket in self.tickets), default=0)
 
@@ -89,6 +90,7 @@ class RunningLane:
         best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
         for ticket in self.tickets:
             ticket.steps += 1
+        self.target_needed += 1
         return search.advance(best.tokens, best.log_probs, best.logits)
 
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,12 @@ __all__ = ["Best", "Encoded", "Lane", "Runtime"]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Sources after the encoder: `cross` holds key and value of each decoder layer, (batch, heads, source, head_dim)."""
+    """Sources after the encoder: `cross` holds key and value of each decoder layer, (batch, heads, source, head_dim).
 
-    cross: Sequence[npt.NDArray[np.floating]]  # type: ignore[type-arg]
+    Arrays, or tensors in a device's memory: only the lanes of the runtime that made them look inside.
+    """
+
+    cross: Sequence[Any]
     lengths: npt.NDArray[np.int32]
 
 
@@ -66,6 +69,10 @@ class Runtime(Protocol):
         Searches are exact with as many as they ask for. With fewer, a repetition penalty over a long text, which may
         ask for a hundred, works on the best that there are.
         """
+
+    @property
+    def spare_room_is_free(self) -> bool:
+        """Whether a step takes no longer in a lane that has more room than it needs."""
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded: ...
 

@@ -28,9 +28,9 @@ class Ticket:
         "prompt_tokens",
         "request",
         "sent",
+        "since_s",
         "source_tokens",
         "steps",
-        "submitted_s",
         "width",
     )
 
@@ -38,7 +38,7 @@ class Ticket:
         self.request = request
         self.options = request.options
         self.width = request.options.beam_size
-        self.submitted_s = submitted_s
+        self.since_s = submitted_s if request.arrived_s is None else request.arrived_s
         self.admitted_s: float | None = None
         self.first_token_s: float | None = None
         self.order = 0  # of admission: the latest is the first to give way
@@ -62,8 +62,8 @@ class Ticket:
 
     def timings(self, now: float) -> Timings:
         admitted = now if self.admitted_s is None else self.admitted_s
-        first = None if self.first_token_s is None else self.first_token_s - self.submitted_s
-        return Timings(admitted - self.submitted_s, first, now - self.submitted_s, self.steps)
+        first = None if self.first_token_s is None else self.first_token_s - self.since_s
+        return Timings(admitted - self.since_s, first, now - self.since_s, self.steps)
 
     def _foresee(self) -> None:
         self.longest = self.prompt_tokens + self.options.max_length - 1

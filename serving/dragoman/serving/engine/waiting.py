@@ -17,7 +17,7 @@ _INTERACTIVE_BEFORE_ONE_BATCH = 8
 """Batch work is never starved: after so many interactive requests in a row, one of its own goes first."""
 
 
-_SIMILAR = 8
+_SIMILAR = 4
 """Sources that differ by so few tokens are encoded together: a call costs more than their padding."""
 
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime
 
 from dragoman.bundle.integrity import check_files
-from dragoman.bundle.manifest import Graph, Lowering, Manifest, Role
+from dragoman.bundle.manifest import Graph, Lowering, Manifest, Precision, Role
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, Lane
+from dragoman.serving.runtime.encoding import DeviceEncoder, padded
 from dragoman.serving.runtime.in_place import InPlaceLane
 from dragoman.serving.runtime.portable import DeviceMemory, PortableLane
 from dragoman.serving.runtime.providers import providers_for
@@ -36,32 +36,43 @@ class OnnxRuntime:
         sizes, cache = manifest.dimensions, next(spec for spec in self._decoder_graph.inputs if spec.name == "self_key_0")
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = self._decoder_graph.max_candidates
+        self.spare_room_is_free = self._decoder_graph.in_place_cache
+        self.cache_copies = 1 if self._decoder_graph.in_place_cache else 2  # past and present
+        self._memory = _memory(self._settings)
+        self._device_encoder = DeviceEncoder(self._encoder, self._cross_names, self._memory)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-        lengths = np.array([len(source) for source in sources], np.int32)
-        ids = np.zeros((len(sources), int(lengths.max())), np.int64)  # (batch, source)
-        for row, source in enumerate(sources):
-            ids[row, : len(source)] = source
+        if not self._decoder_graph.in_place_cache:
+            return self._device_encoder.encode(sources)
+        ids, lengths = padded(sources)
         cross = self._encoder.run(self._cross_names, {"source_ids": ids, "source_lengths": lengths})
         return Encoded(cross, lengths)
 
     def lane(self, width: int) -> Lane:
         if self._decoder_graph.in_place_cache:
             return InPlaceLane(self._decoder, self.layout, width)
-        return PortableLane(self._decoder, self.layout, width, _memory(self._settings))
+        return PortableLane(self._decoder, self.layout, width, self._memory)
 
     def _opened(self, bundle: Path, manifest: Manifest, graph: Graph) -> Any:  # noqa: ANN401
         providers = providers_for(self._settings, manifest, graph.role)
-        missing = providers[0][0]
-        if missing not in onnxruntime.get_available_providers():
+        wanted, device = providers[0][0], self._settings.device
+        if wanted not in onnxruntime.get_available_providers():
             raise ServeError(
-                f"this ONNX Runtime ({onnxruntime.__version__}) has no {missing}, which device={self._settings.device!r} "
+                f"this ONNX Runtime ({onnxruntime.__version__}) has no {wanted}, which device={device!r} "
                 "needs; install onnxruntime-gpu, or serve with device='cpu'"
             )
+        options = _options(self._settings, manifest.precision)
         try:
-            return onnxruntime.InferenceSession(str(bundle / graph.file), _options(self._settings), providers=providers)
+            session = onnxruntime.InferenceSession(str(bundle / graph.file), options, providers=providers)
         except Exception as error:
             raise BundleError(f"ONNX Runtime can't open {graph.file} of the bundle: {error}") from error
+        # A provider that does not find its libraries or its device is left out with a warning, and the CPU takes its place.
+        if wanted not in session.get_providers():
+            raise ServeError(
+                f"ONNX Runtime ({onnxruntime.__version__}) could not start {wanted}, which device={device!r} needs: its "
+                "libraries (docs/gpu.md) or the device are not found; its own message stands above"
+            )
+        return session
 
 
 def _memory(settings: RuntimeSettings) -> DeviceMemory:
@@ -69,9 +80,9 @@ def _memory(settings: RuntimeSettings) -> DeviceMemory:
     return DeviceMemory(kind, number, lambda array: onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number))
 
 
-def _options(settings: RuntimeSettings) -> Any:  # noqa: ANN401
+def _options(settings: RuntimeSettings, precision: Precision) -> Any:  # noqa: ANN401
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = settings.thread_count
+    options.intra_op_num_threads = settings.thread_count(precision)
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # A thread that spins while it waits takes a core from its neighbours, and a decoding step waits often.
