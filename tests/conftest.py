@@ -11,10 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from served import Server
+
+if TYPE_CHECKING:
+    from exported_graphs import Exported
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[1] / "models" / "tatoeba-en-de"
 
@@ -38,3 +42,29 @@ def server(reference_bundle: Path) -> Iterator[Server]:
     """A server of the reference model that all tests share: leave it as you found it."""
     with Server.start([f"en-de={reference_bundle}"]) as started:
         yield started
+
+
+# Graphs to test with. Tracing takes seconds a graph, so each set is exported once and shared: leave it as you found it.
+# Imported where they are needed, so that torch stays out of tests that have no use for it.
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One layer a side, heads of 8: what ONNX Runtime's fused attention takes."""
+    from random_marian import write_marian
+
+    return write_marian(tmp_path_factory.mktemp("checkpoints") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_fp32(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
+    from exported_graphs import export
+
+    return export(tmp_path_factory.mktemp("graphs") / "fp32", tiny_checkpoint, ("cpu", "portable"))
+
+
+@pytest.fixture(scope="session")
+def tiny_fp16(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
+    from exported_graphs import export
+
+    return export(tmp_path_factory.mktemp("graphs") / "fp16", tiny_checkpoint, ("cpu", "portable"), "fp16")

@@ -12,8 +12,11 @@ from enum import Enum
 
 __all__ = [
     "DECODER",
+    "DETAILS_FIELDS",
     "ENCODER",
     "MODELS",
+    "MODEL_INFO_FIELDS",
+    "TEXT_FIELDS",
     "TRANSLATE",
     "TRANSLATE_STREAM",
     "WIRE_VERSION",
@@ -24,6 +27,9 @@ __all__ = [
 ]
 
 WIRE_VERSION = 1
+"""Every DETAILS and MODEL_INFO names it as `wire_version`; a client that reads another one says so instead of guessing.
+
+A field more does not change it; one that is gone or means something else does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +71,35 @@ TOKEN_COUNT = Tensor("TOKEN_COUNT", "INT32", (-1, -1))
 """(texts, hypotheses): target tokens of each hypothesis with its end token."""
 
 DETAILS = Tensor("DETAILS", "BYTES", (1,))
-"""A JSON object: `model`, `version`, `request_id` and `texts`: for each text `source_tokens`, `queue_ms`,
-`first_token_ms`, `total_ms`, `steps`, `parts` (sentences it was split into), `cached`, `finish` ("eos" | "length")."""
+"""A JSON object: `wire_version`, `model`, `version` (of the bundle that answered; every change of it is another),
+`request_id` and `texts`: for each text `source_tokens`, `target_tokens` and `score` (of its best hypothesis),
+`queue_ms`, `first_token_ms` and `total_ms` (all from the arrival at the server), `steps`, `parts` (sentences it was
+split into), `cached`, `finish` ("eos" | "length")."""
+
+DETAILS_FIELDS = ("wire_version", "model", "version", "request_id", "texts")
+TEXT_FIELDS = (
+    *("source_tokens", "target_tokens", "score", "queue_ms", "first_token_ms", "total_ms"),
+    *("steps", "parts", "cached", "finish"),
+)
 
 CHUNK = Tensor("CHUNK", "BYTES", (1,))
 """Text that has just been decided; the chunks of a stream joined are the translation."""
 
 FINAL = Tensor("FINAL", "BOOL", (1,))
-"""True in the last response of a stream, whose DETAILS is complete; elsewhere DETAILS is `{}`."""
+"""True in the last response of a stream, whose DETAILS is that of `translate`; elsewhere DETAILS is `{}`."""
 
 SESSION = Tensor("SESSION", "BYTES", (1,))
 """Names the caches of one client-driven decoding; an unguessable string."""
 
 MODEL_INFO = Tensor("MODEL_INFO", "BYTES", (1,))
-"""A JSON object: `model`, `tokens` (pad, eos, decoder_start), `generation` (the model's own DecodingOptions),
-`source_tokens` (a number a text), `prefix` (token ids a text: [] or what prefix_text became), `target_vocabulary`,
-`max_target_tokens`, `idle_timeout_s`."""
+"""A JSON object: `wire_version`, `model`, `version` (of its bundle), `tokens` (pad, eos, decoder_start), `generation`
+(the model's own DecodingOptions), `source_tokens` (a number a text), `prefix` (token ids a text: [] or what prefix_text
+became), `target_vocabulary`, `max_target_tokens`, `idle_timeout_s`."""
+
+MODEL_INFO_FIELDS = (
+    *("wire_version", "model", "version", "tokens", "generation", "source_tokens", "prefix"),
+    *("target_vocabulary", "max_target_tokens", "idle_timeout_s"),
+)
 
 STEP = Tensor("STEP", "BYTES", (1,))
 """Little-endian int32 triples (source, parent, token), one a row, rows of one source side by side: decode `token` for

@@ -50,11 +50,16 @@ class TestDrain:
             assert shared_memory(private)
             caller = server.caller()
             processes = everything_of(server)
-            admitted = [caller.translate_later([f"{LONG} {number}"], cache=False, beam_size=4) for number in range(12)]
-            eventually(admitted[0].done)
+            admitted = [caller.translate_later([LONG] * 10, cache=False, beam_size=4) for _ in range(12)]
+            queued = 'dragoman_queued_requests{model="en-de"}'
+            eventually(lambda: server.metrics().get(queued, 0) > 40)  # four texts of each are in the engine at a time
+            stream = caller.stream("\n".join([LONG] * 8), cache=False, beam_size=1)
+            next(stream)
             server.process.send_signal(signal.SIGTERM)
             eventually(lambda: refusal(caller) == "DRAINING")
             assert [future.exception(timeout=30) for future in admitted] == [None] * 12
+            *_, last = stream
+            assert last["final"]
             assert server.process.wait(30) == 0
             caller.close()
         eventually(lambda: not any(process.is_running() for process in processes), timeout_s=5)
@@ -112,6 +117,32 @@ class TestReload:
             eventually(lambda: len(server.children()["engine"]) == 1)
             caller.close()
 
+    def test_streams_and_sessions_outlive_a_reload_too(self, reference_bundle: Path, tmp_path: Path) -> None:
+        """What was begun ends where it began; what begins later says that the new version answers."""
+        bundle = tmp_path / "bundle"
+        shutil.copytree(reference_bundle, bundle)
+        document = "\n".join(f"{LONG} {number}" for number in range(24))  # seconds of work for four rows
+        slow = {"cache": False, "beam_size": 1, "min_length": 100, "max_length": 100}
+        with Server.start([f"en-de={bundle}"], "--threads", "1", "--max-batch", "4") as server:
+            caller = server.caller()
+            session, before = caller.encode([LONG])
+            streams = [caller.stream(document, **slow) for _ in range(2)]
+            begun = [next(stream)["chunk"] for stream in streams]
+            rewrite_manifest(bundle)
+            server.process.send_signal(signal.SIGHUP)
+            steps = 0
+            while (now := fresh_version(caller)) == before["version"] or steps < 3:
+                row = (0, 0 if steps else -1, 5)
+                assert caller.decode(session, {"do": "step", "candidates": 2}, [row])["BEST_TOKENS"].shape == (1, 2)
+                steps += 1
+            for first, stream in zip(begun, streams, strict=True):
+                *rest, last = stream
+                assert (last["final"], last["details"]["version"]) == (True, before["version"])
+                whole = first + "".join(response["chunk"] for response in (*rest, last))
+                assert whole.count("\n") == 23
+            assert now == version(caller) != before["version"]
+            caller.close()
+
     def test_a_bundle_that_was_tampered_with_is_not_taken_over(self, reference_bundle: Path, tmp_path: Path) -> None:
         bundle = tmp_path / "bundle"
         shutil.copytree(reference_bundle, bundle)
@@ -136,6 +167,13 @@ def refusal(caller: Caller) -> str:
 
 def version(caller: Caller) -> str:
     return caller.translate(["Which version is this?"]).details["version"]
+
+
+def fresh_version(caller: Caller) -> str:
+    """The version that a new session's MODEL_INFO names."""
+    session, info = caller.encode(["Which version is this?"])
+    caller.decode(session, {"do": "close"})
+    return info["version"]
 
 
 def rewrite_manifest(bundle: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from tritonclient.grpc import service_pb2
 
+from dragoman.cli import main
 from served import Caller, Server, eventually
 
 LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden. "
@@ -33,6 +35,13 @@ def caller(survivor: Server) -> Iterator[Caller]:
 def serves(caller: Caller) -> bool:
     try:
         return bool(caller.translate(["Are you there?"], timeout_s=5, cache=False).best)
+    except grpc.RpcError:
+        return False
+
+
+def ready(caller: Caller) -> bool:
+    try:
+        return bool(caller.stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=5).ready)
     except grpc.RpcError:
         return False
 
@@ -62,6 +71,8 @@ def test_an_engine_killed_under_load_is_replaced_and_nobody_hangs(survivor: Serv
     os.kill(before, signal.SIGKILL)
     ended = outcomes(futures)
     assert set(ended) <= {"ok", "RESTARTING"}
+    refusals = [error for error in (future.exception() for future in futures) if error is not None]
+    assert {error.code() for error in refusals} <= {grpc.StatusCode.UNAVAILABLE}
     eventually(lambda: serves(caller), timeout_s=15)
     assert engine(survivor) != before
 
@@ -96,6 +107,32 @@ def test_a_dead_stub_is_noticed_and_triton_is_replaced(survivor: Server, caller:
     eventually(lambda: survivor.children()["triton"] not in ([], before["triton"]), timeout_s=20)
     eventually(lambda: serves(caller), timeout_s=20)
     assert survivor.children()["engine"] == before["engine"], "the engine need not die with Triton"
+
+
+@pytest.mark.parametrize("model", ["translate_stream", "encoder", "decoder"])
+def test_readiness_is_false_while_a_stub_is_dead_and_true_when_all_models_serve_again(
+    survivor: Server, caller: Caller, model: str
+) -> None:
+    """Of the models that nobody probes: Triton by itself would stay ready for ever."""
+    (stub,) = [pid for pid in survivor.children()["stub"] if f"{model}_0" in " ".join(psutil.Process(pid).cmdline())]
+    assert ready(caller)
+    os.kill(stub, signal.SIGKILL)
+    eventually(lambda: not ready(caller), timeout_s=10)
+    eventually(lambda: ready(caller), timeout_s=20)
+    assert serves(caller), "ready means that a request is answered now"
+    assert "".join(response["chunk"] for response in caller.stream("Are you there?", cache=False))
+    session, _ = caller.encode(["Are you there?"])
+    assert caller.decode(session, {"do": "step", "candidates": 1}, [(0, -1, 0)])["BEST_TOKENS"].size == 1
+    caller.decode(session, {"do": "close"})
+
+
+def test_the_probe_of_a_health_check_fails_while_the_stub_is_dead_and_no_longer(survivor: Server, caller: Caller) -> None:
+    probe = ["probe", "--to", survivor.grpc, "--timeout", "2"]
+    assert main(probe) == 0
+    (stub,) = [pid for pid in survivor.children()["stub"] if "translate_0" in " ".join(psutil.Process(pid).cmdline())]
+    os.kill(stub, signal.SIGKILL)
+    eventually(lambda: main(probe) == 1, timeout_s=10)
+    eventually(lambda: main(probe) == 0, timeout_s=20)
 
 
 def test_a_stub_that_hangs_is_noticed_by_a_real_request(survivor: Server, caller: Caller) -> None:

@@ -17,6 +17,7 @@ import pytest
 from dragoman.bundle.integrity import check_files
 from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.cli import main
+from dragoman.errors import UsageError
 from dragoman.export import pipeline
 from dragoman.export.checkpoint import Checkpoint
 from dragoman.export.pipeline import ExportOptions, export_bundle
@@ -100,6 +101,18 @@ def test_without_transformers_our_own_module_is_the_judge(
     assert report.manifest.verification.reference == "dragoman's torch module"
     assert all(case.identical + case.ties == case.sentences for case in report.manifest.verification.cases)
     assert report.peak_memory_bytes > 0
+
+
+def test_an_export_that_is_not_verified_says_so_in_the_manifest(tiny: Path, tmp_path: Path) -> None:
+    report = export_bundle(ExportOptions(tiny, tmp_path / "bundle", precision="int8", verify=False))
+    assert report.manifest.verification is None
+    assert read_manifest(report.bundle) == report.manifest
+    assert not any("verify" in stage for stage in report.seconds)
+
+
+def test_a_file_to_verify_with_and_no_verification_exclude_each_other(tiny: Path, few: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="verify=False"):
+        ExportOptions(tiny, tmp_path / "bundle", verify_file=few, verify=False)
 
 
 @pytest.mark.parametrize(

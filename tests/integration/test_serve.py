@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
@@ -191,6 +193,16 @@ class TestTriton:
         assert "restricted" in refused.value.details()
 
 
+def settled(counts: Callable[[], tuple[float, ...]]) -> tuple[float, ...] | None:
+    """What is counted, when it stands still for longer than the second after which an engine reports."""
+    first, until_s = counts(), time.monotonic() + 1.2
+    while time.monotonic() < until_s:
+        if counts() != first:
+            return None
+        threading.Event().wait(0.05)
+    return first
+
+
 class TestMetrics:
     def test_requests_are_counted_by_outcome(self, server: Server, caller: Caller) -> None:
         def count(outcome: str) -> float:
@@ -202,6 +214,32 @@ class TestMetrics:
             caller.translate([""])
         eventually(lambda: count("ok") >= ok + 1 and count("invalid") >= invalid + 1)
 
+    def test_tokens_are_counted_as_the_answers_say(self, server: Server, caller: Caller) -> None:
+        def counts() -> tuple[float, ...]:
+            metrics = server.metrics()
+            names = ("source_tokens_total", "target_tokens_total", "texts_total")
+            return tuple(metrics.get(f'dragoman_{name}{{model="en-de"}}', 0) for name in names)
+
+        before = eventually(lambda: settled(counts))
+        answer = caller.translate(SENTENCES, cache=False, beam_size=1)
+        source = sum(text["source_tokens"] for text in answer.details["texts"])
+        target = sum(text["target_tokens"] for text in answer.details["texts"])
+        assert target == sum(row[0] for row in answer.token_counts)
+        expected = tuple(old + new for old, new in zip(before, (source, target, len(SENTENCES)), strict=True))
+        eventually(lambda: counts() == expected, timeout_s=5)
+
+    def test_hits_and_misses_of_the_response_cache_are_counted(self, server: Server, caller: Caller) -> None:
+        def counts() -> tuple[float, ...]:
+            metrics = server.metrics()
+            return tuple(
+                metrics.get(f'dragoman_response_cache_{what}_total{{model="en-de"}}', 0) for what in ("hits", "misses")
+            )
+
+        hits, misses = eventually(lambda: settled(counts))
+        for _ in range(3):
+            caller.translate(["A sentence that nobody has sent before."])
+        eventually(lambda: counts() == (hits + 2, misses + 1), timeout_s=5)
+
     @pytest.mark.parametrize(
         "series",
         [
@@ -212,6 +250,8 @@ class TestMetrics:
             "dragoman_request_seconds_count",
             "dragoman_source_tokens_total",
             "dragoman_target_tokens_total",
+            "dragoman_padding_tokens_total",
+            "dragoman_refusals_total",
             "dragoman_steps_total",
             "dragoman_step_rows_total",
             "dragoman_batch_occupancy",

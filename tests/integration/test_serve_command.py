@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import urllib.error
@@ -14,8 +15,9 @@ from typing import Any
 
 import grpc
 import pytest
+from tritonclient.grpc import service_pb2
 
-from served import Server, eventually, launch
+from served import Caller, Server, eventually, launch
 
 
 def attempt(*arguments: str) -> tuple[int, str]:
@@ -70,6 +72,49 @@ class TestRefusesToStart:
         code, complaint = attempt("--bundle", str(reference_bundle), "--max-batch", "1")
         assert code == 1
         assert "raise --max-batch or --max-beam-size" in complaint
+
+    def test_with_a_numpy_that_the_stub_would_corrupt_tensors_with(
+        self, reference_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        described = tmp_path / "numpy-2.1.0.dist-info" / "METADATA"
+        described.parent.mkdir()
+        described.write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # found before the numpy that is really there
+        code, complaint = attempt("--bundle", str(reference_bundle))
+        assert code == 1
+        assert "numpy 2.1.0 is installed, but the embedded Triton needs numpy 1" in complaint
+        assert "pip install 'numpy<2'" in complaint
+
+    def test_with_a_bundle_of_a_newer_schema(self, bundle: Path) -> None:
+        manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+        (bundle / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 99}), encoding="utf-8")
+        code, complaint = attempt("--bundle", str(bundle))
+        assert code == 1
+        assert "99" in complaint
+        assert "Traceback" not in complaint
+
+
+def test_a_server_is_ready_only_when_it_translates(reference_bundle: Path) -> None:
+    """Whoever asks Triton itself must not be told so before: the first time it says yes, a translation works."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    process = launch(["--bundle", f"en-de={reference_bundle}", "--threads", "1", "--grpc-address", address])
+    caller = Caller(address)
+    try:
+        eventually(lambda: says_ready(caller), timeout_s=60)
+        assert caller.translate(["It is raining."], timeout_s=5).best
+    finally:
+        caller.close()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=40)
+    assert process.returncode == 0
+
+
+def says_ready(caller: Caller) -> bool:
+    try:
+        return bool(caller.stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=1).ready)
+    except grpc.RpcError:
+        return False
 
 
 @pytest.fixture(scope="module")

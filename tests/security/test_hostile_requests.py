@@ -34,38 +34,85 @@ def server_is_unimpressed(server: Server, caller: Caller) -> Iterator[None]:
     assert caller.translate(["It is raining."], cache=False).best == caller.translate(["It is raining."]).best
 
 
-def refused(caller: Caller, message: service_pb2.ModelInferRequest) -> grpc.RpcError:
+BAD_TEXTS = [
+    ([b""], "the text is empty"),
+    ([b" \t\n"], "the text is empty"),
+    ([b"\xff\xfe\x00"], "the text is not UTF-8"),
+    ([b"bell \x07"], r"control character U\+0007"),
+    ([b"x" * 100_001], "100001 bytes; this server takes 100000"),
+    ([b"a"] * 257, "257 texts are too many; this server takes 256"),
+]
+BAD_OPTIONS = [
+    (b'{"beam_size": 1000000}', r"more than this server allows \(16\)"),
+    (b'{"beam_size": -4}', "at least 1"),
+    (b'{"num_hypotheses": -1}', "num_hypotheses"),
+    (b'{"max_length": -1}', "at least 1"),
+    (b'{"min_length": -1}', "min_length"),
+    (b'{"top_k": -1}', "top_k"),
+    (b'{"temperature": -1.0}', "temperature"),
+    (b'{"no_repeat_ngram_size": -1}', "no_repeat_ngram_size"),
+    (b'{"prefix": [-1]}', "prefix"),
+    (b'{"max_length": 100000000}', "more than the model can write"),
+    (b'{"colour": "red"}', "unknown option 'colour'"),
+    (b'{"model": "fr-en"}', "there is no model 'fr-en' here; this server has en-de"),
+    (b"beam_size=4", "not JSON"),
+    (b"[1, 2]", "must be a JSON object"),
+    (b"\xff", "not UTF-8"),
+    (b"{" * 10_000, "not JSON"),
+    (b"[" * 16_000, "not JSON"),
+    (b" " * 20_000, "20000 bytes"),
+    (b'{"seed": 1e999}', "seed"),
+    (b'{"timeout_ms": -1}', "timeout_ms=-1"),
+    (b'{"prefix": [999999999]}', "not in the vocabulary"),
+    (b'{"prefix_text": "\\u0000"}', "control character"),
+]
+MALFORMED = [(texts, b"", complaint) for texts, complaint in BAD_TEXTS]
+MALFORMED += [([b"Hello."], options, complaint) for options, complaint in BAD_OPTIONS]
+
+
+def refused(
+    caller: Caller, message: service_pb2.ModelInferRequest, code: grpc.StatusCode = INVALID, complaint: str = ""
+) -> None:
+    """The answer is that status, with a sentence that gives nothing away and has `complaint` in it."""
     with pytest.raises(grpc.RpcError) as error:
         caller.stub.ModelInfer(message, timeout=30)
+    assert error.value.code() is code
+    assert error.value.details()
     assert not BETRAYAL.search(error.value.details())
-    return error.value
+    assert re.search(complaint, error.value.details())
 
 
-class TestText:
-    @pytest.mark.parametrize(
-        ("texts", "complaint"),
-        [
-            ([b""], "the text is empty"),
-            ([b" \t\n"], "the text is empty"),
-            ([b"\xff\xfe\x00"], "not UTF-8"),
-            ([b"good", b"\xc3\x28"], "text 1 is not UTF-8"),
-            ([b"bell \x07"], r"control character U\+0007"),
-            ([b"x" * 100_001], "100001 bytes; this server takes 100000"),
-            ([b"a"] * 257, "257 texts are too many; this server takes 256"),
-        ],
-    )
-    def test_is_refused_with_the_reason(self, caller: Caller, texts: list[bytes], complaint: str) -> None:
-        error = refused(caller, request("translate", texts, {}))
-        assert error.code() is INVALID
-        assert re.search(f"^INVALID_REQUEST: .*{complaint}", error.details())
+class TestMalformed:
+    @pytest.mark.parametrize("model", ["translate", "encoder"])
+    @pytest.mark.parametrize(("texts", "options", "complaint"), MALFORMED)
+    def test_is_refused_with_the_reason(
+        self, caller: Caller, model: str, texts: list[bytes], options: bytes, complaint: str
+    ) -> None:
+        refused(caller, request(model, texts, options), complaint=f"^INVALID_REQUEST: .*{complaint}")
 
-    def test_neighbours_of_a_bad_request_get_their_answers(self, caller: Caller) -> None:
-        good = ["It is raining.", "Tom is reading a book.", "Where is the station?"]
+    @pytest.mark.parametrize(("texts", "options", "complaint"), MALFORMED)
+    def test_is_refused_as_a_stream_too(self, caller: Caller, texts: list[bytes], options: bytes, complaint: str) -> None:
+        asked = iter([request("translate_stream", texts, options)])
+        with pytest.raises(grpc.RpcError) as error:
+            list(caller.stub.ModelStreamInfer(asked, timeout=30, metadata=[("triton_grpc_error", "true")]))
+        assert error.value.code() is INVALID
+        assert not BETRAYAL.search(error.value.details())
+        assert re.search(f"^INVALID_REQUEST: .*{complaint}", error.value.details())
+
+    def test_one_text_of_many_is_named(self, caller: Caller) -> None:
+        refused(caller, request("translate", [b"good", b"\xc3\x28"], {}), complaint="^INVALID_REQUEST: text 1 is not UTF-8")
+
+    def test_does_not_touch_its_neighbours(self, caller: Caller) -> None:
+        """Everything at once: good requests between all the bad ones, in the same batches."""
+        good = [f"Tom has {number} books and is reading one of them." for number in range(2, 12)]
         alone = [caller.translate([text], cache=False).best for text in good]
-        together = [caller.translate_later([text], cache=False) for text in good for _ in range(2)]
-        bad = [caller.translate_later([text], cache=False) for text in (b"\xff", b"", b"\x00") for _ in range(4)]
-        assert [caller.answer(future.result()).best for future in together[::2]] == alone
-        assert all(future.exception().code() is INVALID for future in bad)
+        together, bad = [], []
+        for number, (texts, options, _) in enumerate(MALFORMED):
+            together.append(caller.translate_later([good[number % len(good)]], cache=False))
+            bad.append(caller.stub.ModelInfer.future(request("translate", texts, options), timeout=30))
+        said = [caller.answer(future.result()).best for future in together]
+        assert said == [alone[number % len(good)] for number in range(len(MALFORMED))]
+        assert [future.exception().code() for future in bad] == [INVALID] * len(MALFORMED)
 
     def test_no_text_at_all_is_refused(self, caller: Caller) -> None:
         message = service_pb2.ModelInferRequest(model_name="translate")
@@ -73,38 +120,10 @@ class TestText:
         refused(caller, message)
 
 
-class TestOptions:
-    @pytest.mark.parametrize(
-        ("options", "complaint"),
-        [
-            (b'{"beam_size": 1000000}', r"more than this server allows \(16\)"),
-            (b'{"beam_size": -4}', "at least 1"),
-            (b'{"max_length": -1}', "at least 1"),
-            (b'{"max_length": 100000000}', "more than the model can write"),
-            (b'{"colour": "red"}', "unknown option 'colour'"),
-            (b'{"model": "fr-en"}', "there is no model 'fr-en' here; this server has en-de"),
-            (b"beam_size=4", "not JSON"),
-            (b"[1, 2]", "must be a JSON object"),
-            (b"\xff", "not UTF-8"),
-            (b"{" * 10_000, "not JSON"),
-            (b"[" * 16_000, "not JSON"),
-            (b" " * 20_000, "20000 bytes"),
-            (b'{"seed": 1e999}', "seed"),
-            (b'{"timeout_ms": -1}', "timeout_ms=-1"),
-            (b'{"prefix": [999999999]}', "not in the vocabulary"),
-            (b'{"prefix_text": "\\u0000"}', "control character"),
-        ],
-    )
-    def test_are_refused_with_the_reason(self, caller: Caller, options: bytes, complaint: str) -> None:
-        error = refused(caller, request("translate", ["Hello."], options))
-        assert error.code() is INVALID
-        assert re.search(f"^INVALID_REQUEST: .*{complaint}", error.details())
-
-
 class TestTensors:
     def test_a_model_that_is_not_there_is_refused(self, caller: Caller) -> None:
-        error = refused(caller, request("no_such_model", ["Hello."], {}))
-        assert error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE, INVALID)
+        """By Triton itself, before anything of ours; a bundle that is not there is INVALID_ARGUMENT, above."""
+        refused(caller, request("no_such_model", ["Hello."], {}), grpc.StatusCode.NOT_FOUND, "unknown model")
 
     @pytest.mark.parametrize("shape", [[2**62], [1, 2**62], [-1], [2**31], [1, 1], [0, 5]])
     def test_a_shape_without_its_data_is_refused(self, caller: Caller, shape: list[int]) -> None:
@@ -118,7 +137,7 @@ class TestTensors:
         message = service_pb2.ModelInferRequest(model_name="translate")
         message.inputs.add(name="TEXT", datatype=datatype, shape=[1])
         message.raw_input_contents.append(bytes(8))
-        assert refused(caller, message).code() is INVALID
+        refused(caller, message)
 
     @pytest.mark.parametrize(
         "raw",
@@ -139,19 +158,18 @@ class TestTensors:
     def test_an_input_that_nobody_knows_is_refused(self, caller: Caller) -> None:
         message = request("translate", ["Hello."], {})
         add_bytes(message, "PASSWORD", [b"x"])
-        assert refused(caller, message).code() is INVALID
+        refused(caller, message)
 
     def test_two_options_are_refused(self, caller: Caller) -> None:
         message = request("translate", ["Hello."], {})
         add_bytes(message, "OPTIONS", [b"{}", b"{}"])
-        assert refused(caller, message).code() is INVALID
+        refused(caller, message)
 
     def test_a_payload_of_many_megabytes_is_refused(self, caller: Caller) -> None:
-        error = refused(caller, request("translate", [b"x" * (48 << 20)], {}))
-        assert re.search(r"bytes; this server takes 100000", error.details())
+        refused(caller, request("translate", [b"x" * (48 << 20)], {}), complaint="bytes; this server takes 100000")
 
     def test_a_request_without_inputs_is_refused(self, caller: Caller) -> None:
-        assert refused(caller, service_pb2.ModelInferRequest(model_name="translate")).code() is INVALID
+        refused(caller, service_pb2.ModelInferRequest(model_name="translate"))
 
 
 class TestSlowCallers:

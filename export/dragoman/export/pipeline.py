@@ -47,7 +47,11 @@ _LOWERING: dict[Target, Lowering] = {"cpu": "cpu", "cuda": "portable", "tensorrt
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export, how, and where to."""
+    """What to export, how, and where to.
+
+    `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
+    weights that mean nothing, whose answers nobody will read.
+    """
 
     checkpoint: Path
     output: Path
@@ -57,8 +61,11 @@ class ExportOptions:
     verify_file: Path | None = None
     max_quality_loss: float | None = None
     force: bool = False
+    verify: bool = True
 
     def __post_init__(self) -> None:
+        if not self.verify and (self.verify_file is not None or self.max_quality_loss is not None):
+            raise UsageError("verify_file and max_quality_loss mean nothing with verify=False")
         if self.max_quality_loss is not None and not self.max_quality_loss >= 0:
             raise UsageError(f"--max-quality-loss {self.max_quality_loss:g} must not be negative")
         if self.compute_capabilities and "tensorrt" not in self.targets:
@@ -103,7 +110,7 @@ class _Export:
             engines = self._engines(checkpoint, graphs, staging) if "tensorrt" in self._options.targets else ()
             for name, path in checkpoint.tokenizer_paths.items():
                 shutil.copyfile(path, staging / name)
-            verification = self._verification(checkpoint, graphs, staging)
+            verification = self._verification(checkpoint, graphs, staging) if self._options.verify else None
             with self._stages.stage("write the manifest"):
                 files = {path.name: record_file(path) for path in sorted(staging.iterdir())}
                 manifest = Manifest(

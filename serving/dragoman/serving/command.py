@@ -46,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     room = parser.add_argument_group("how much it takes")
     room.add_argument("--device", choices=get_args(Device), default="cpu")
     room.add_argument("--engine-cache", type=Path, metavar="DIR", help="keeps TensorRT's engines between starts")
-    room.add_argument("--threads", type=count, metavar="N", help="threads that compute (default: found by the runtime)")
+    room.add_argument("--engines", type=count, default=1, metavar="N", help="engine processes a bundle; they share the load")
+    room.add_argument("--threads", type=count, metavar="N", help="threads that compute (default: every core; int8: but one)")
     room.add_argument("--max-batch", type=count, metavar="ROWS", help="rows decoded together; a beam of 4 is four rows")
     room.add_argument("--max-queue", type=count, metavar="N", help="sentences that may wait; more are refused at once")
     room.add_argument("--max-sessions", type=count, metavar="N", help="client-driven decodings open at a time")
@@ -103,10 +104,11 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
             max_batch=arguments.max_batch,
             max_queue=arguments.max_queue,
             max_sessions=arguments.max_sessions,
-            max_memory_bytes=arguments.max_memory,
-            response_cache_bytes=arguments.response_cache,
+            max_memory_bytes=arguments.max_memory and arguments.max_memory // arguments.engines,
+            response_cache_bytes=arguments.response_cache // arguments.engines,
             engine_cache=_engine_cache(arguments.engine_cache),
         ),
+        engines=arguments.engines,
         limits=Limits(
             max_texts=arguments.max_texts,
             max_text_bytes=arguments.max_text_bytes,

@@ -36,6 +36,8 @@ class ServerConfig:
     tls_server_name: str = "localhost"
     probe_id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     engine: EngineOptions = field(default_factory=EngineOptions)
+    engines: int = 1
+    """Engine processes of each bundle; what `engine` says holds for each of them."""
     limits: Limits = field(default_factory=Limits)
     times: KeeperTimes = field(default_factory=KeeperTimes)
     hold_s: float = 10.0

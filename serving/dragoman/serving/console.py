@@ -23,8 +23,9 @@ class Console:
     def engine_ready(self, name: str, info: dict[str, Any]) -> None:
         size = f"{info['parameters'] / 1e6:,.1f} M parameters"
         _say(f"  {name:<10} {info['model']}, {info['architecture']}, {size}, {info['precision']}, version {info['version']}")
-        _say(f"  {'':<10} at most {info['memory_bytes'] / 2**20:,.0f} MiB: {info['memory']}")
-        _say(f"  {'':<10} at most {info['max_rows']} rows at a time, {info['max_queue']} requests in the queue")
+        each = f"{self._config.engines} engines, each " if self._config.engines > 1 else ""
+        _say(f"  {'':<10} {each}at most {info['memory_bytes'] / 2**20:,.0f} MiB: {info['memory']}")
+        _say(f"  {'':<10} {each}at most {info['max_rows']} rows at a time, {info['max_queue']} requests in the queue")
 
     def serving(self) -> None:
         config = self._config

@@ -52,11 +52,17 @@ class Series:
 REQUESTS = Metric("dragoman_requests_total", "counter", "Requests by how they ended", "outcome")
 REFUSALS = Metric("dragoman_refusals_total", "counter", "Requests refused at the door because the queue was full")
 TEXTS = Metric("dragoman_texts_total", "counter", "Texts translated")
-QUEUE_SECONDS = Metric("dragoman_queue_seconds", "histogram", "From arrival to the running batch", buckets=_SECONDS)
-FIRST_TOKEN_SECONDS = Metric("dragoman_first_token_seconds", "histogram", "From arrival to first token", buckets=_SECONDS)
+QUEUE_SECONDS = Metric(
+    "dragoman_queue_seconds", "histogram", "From a text's arrival at the server to the running batch", buckets=_SECONDS
+)
+FIRST_TOKEN_SECONDS = Metric(
+    "dragoman_first_token_seconds", "histogram", "From a text's arrival at the server to its first token", buckets=_SECONDS
+)
 TOKEN_SECONDS = Metric("dragoman_token_seconds", "histogram", "Time per target token once decoding", buckets=_SECONDS)
-REQUEST_SECONDS = Metric("dragoman_request_seconds", "histogram", "From arrival to the last answer", buckets=_SECONDS)
-SOURCE_TOKENS = Metric("dragoman_source_tokens_total", "counter", "Source tokens encoded")
+REQUEST_SECONDS = Metric(
+    "dragoman_request_seconds", "histogram", "From a request's arrival at the server to its answer", buckets=_SECONDS
+)
+SOURCE_TOKENS = Metric("dragoman_source_tokens_total", "counter", "Source tokens of texts that began to run")
 TARGET_TOKENS = Metric("dragoman_target_tokens_total", "counter", "Target tokens of finished translations")
 PADDING_TOKENS = Metric("dragoman_padding_tokens_total", "counter", "Padding encoded beside the source tokens")
 STEPS = Metric("dragoman_steps_total", "counter", "Decoder steps")

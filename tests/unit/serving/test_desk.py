@@ -69,8 +69,16 @@ class Office:
         self.sent: list[tuple[str, Frame]] = []
         self.desk = TranslationDesk(bundle, self.recorder, lambda channel, frame: self.sent.append((str(channel), frame)))
 
-    def ask(self, number: int, *texts: str, kind: Kind = Kind.TRANSLATE, stub: str = "stub", **options: object) -> None:
-        arrived = struct.pack("<d", time.monotonic())
+    def ask(
+        self,
+        number: int,
+        *texts: str,
+        kind: Kind = Kind.TRANSLATE,
+        stub: str = "stub",
+        ago_s: float = 0.0,
+        **options: object,
+    ) -> None:
+        arrived = struct.pack("<d", time.monotonic() - ago_s)
         parts = (arrived, json.dumps(options).encode(), *(text.encode() for text in texts))
         self.desk.take(cast(Channel, stub), Frame(kind, number, parts))
 
@@ -95,9 +103,9 @@ class Office:
         assert answer.kind is Kind.ANSWER, answer
         return [part.decode() for part in answer.parts[4:]]
 
-    def details(self, number: int) -> dict[str, Any]:
+    def details(self, number: int, kind: Kind = Kind.TRANSLATE) -> dict[str, Any]:
         (answer,) = self.last_words(number)
-        return cast("dict[str, Any]", json.loads(answer.parts[0]))
+        return cast("dict[str, Any]", json.loads(answer.parts[1 if kind is Kind.STREAM else 0]))
 
     def error(self, number: int) -> str:
         (answer,) = self.last_words(number)
@@ -173,6 +181,41 @@ class TestStream:
         office = Office()
         office.ask(1, "one", "two", kind=Kind.STREAM)
         assert "a stream translates one text" in office.error(1)
+
+
+class TestTimes:
+    """They count from the arrival at the server: a frame that was on its way or kept waiting says since when."""
+
+    def sums(self, office: Office) -> dict[str, float]:
+        """The sum of each histogram."""
+        changes = office.recorder.take_changes()
+        return {name.removesuffix("_seconds_sum"): value for name, _, value in changes if name.endswith("_seconds_sum")}
+
+    @pytest.mark.parametrize("kind", [Kind.TRANSLATE, Kind.STREAM])
+    def test_metrics_and_details_say_the_same(self, kind: Kind) -> None:
+        office = Office()
+        office.ask(1, "hello", ago_s=5.0, kind=kind)
+        (text,) = office.finish().details(1, kind)["texts"]
+        sums = self.sums(office)
+        assert 5.0 <= sums["dragoman_queue"] < 6.0
+        assert text["queue_ms"] == pytest.approx(1000 * sums["dragoman_queue"], abs=0.001)
+        assert text["first_token_ms"] == pytest.approx(1000 * sums["dragoman_first_token"], abs=0.001)
+        assert text["queue_ms"] <= text["first_token_ms"] <= text["total_ms"]
+
+    def test_a_token_takes_no_longer_because_its_request_waited(self) -> None:
+        office = Office()
+        office.ask(1, "hello", ago_s=5.0, min_length=6)
+        office.finish()
+        assert self.sums(office)["dragoman_token"] < 1.0
+
+    def test_a_document_is_observed_once_and_takes_until_its_last_part(self) -> None:
+        office = Office(EngineLimits(max_rows=2, max_beam_size=2))
+        office.ask(1, "\n".join(f"line {number}" for number in range(60)))
+        (text,) = office.finish().details(1)["texts"]
+        changes = {(name, label): value for name, label, value in office.recorder.take_changes()}
+        assert changes["dragoman_queue_seconds_count", ""] == 1
+        assert text["total_ms"] >= 800 * changes["dragoman_request_seconds_sum", ""]
+        assert text["queue_ms"] < text["total_ms"] / 2
 
 
 class TestCache:
@@ -260,7 +303,8 @@ class TestEndings:
 
 class TestProbe:
     def counted(self, office: Office) -> bool:
-        return any(name == "dragoman_requests_total" for name, _, _ in office.recorder.take_changes())
+        names = {"dragoman_requests_total", "dragoman_source_tokens_total", "dragoman_target_tokens_total"}
+        return any(name in names and amount for name, _, amount in office.recorder.take_changes())
 
     def test_is_a_real_translation_that_is_not_counted(self) -> None:
         office = Office()
@@ -272,6 +316,7 @@ class TestProbe:
         office = Office()
         office.ask(1, "hello")
         office.turn()
+        office.recorder.take_changes()
         office.ask(2, "ok", request_id="probe")
         assert office.error(2).startswith("OVERLOADED")
         assert not self.counted(office)

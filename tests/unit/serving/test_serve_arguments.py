@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,9 @@ from dragoman.errors import BundleError, ServeError, UsageError
 from dragoman.search.options import DecodingOptions
 from dragoman.serving.command import configure, server_config
 from dragoman.serving.config import ServerConfig
+from dragoman.serving.engine import EngineLimits
+from dragoman.serving.process.opening import engine_limits
+from dragoman.serving.process.settings import ProcessSettings
 from dragoman.serving.triton.flags import Tls
 
 
@@ -183,9 +186,33 @@ class TestNumbers:
 
 
 def test_what_the_engine_is_told_survives_the_way_to_its_process(bundle: Path) -> None:
-    from dragoman.serving.process.settings import ProcessSettings
-
     chosen = config("--bundle", f"x={bundle}", "--threads", "2", "--max-beam-size", "8", "--log-requests")
     settings = chosen.engine_settings(chosen.bundles[0])
     assert ProcessSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
     assert settings.limits.max_beam_size == 8
+
+
+@pytest.mark.parametrize(
+    ("option", "of"),
+    [
+        ("--max-texts", lambda settings: settings.limits.max_texts),
+        ("--max-text-bytes", lambda settings: settings.limits.max_text_bytes),
+        ("--max-beam-size", lambda settings: settings.limits.max_beam_size),
+        ("--max-beam-size", lambda settings: limits_of(settings).max_beam_size),
+        ("--max-batch", lambda settings: limits_of(settings).max_rows),
+        ("--max-queue", lambda settings: limits_of(settings).max_queue_requests),
+        ("--max-sessions", lambda settings: limits_of(settings).max_sessions),
+        ("--max-memory", lambda settings: settings.engine.max_memory_bytes),
+        ("--response-cache", lambda settings: settings.engine.response_cache_bytes),
+        ("--threads", lambda settings: settings.engine.threads),
+    ],
+)
+def test_a_limit_that_the_operator_sets_is_the_one_that_holds(
+    bundle: Path, option: str, of: Callable[[ProcessSettings], int | None]
+) -> None:
+    chosen = config("--bundle", f"x={bundle}", option, "7")
+    assert of(chosen.engine_settings(chosen.bundles[0])) == 7
+
+
+def limits_of(settings: ProcessSettings) -> EngineLimits:
+    return engine_limits(settings.engine, settings.limits.max_beam_size)

@@ -95,10 +95,10 @@ class Stage:
         assert self.supervisor.next_frame().parts[0] == b"translate"
         self.engines: list[Peer] = []
 
-    def engine(self, name: str = "en-de-1", bundle: str = "en-de") -> Peer:
+    def engine(self, name: str = "en-de-1", bundle: str = "en-de", beside: tuple[Peer, ...] = ()) -> Peer:
         peer = Peer(self.directory / f"{name}.sock")
         self.engines.append(peer)
-        self.publish(sockets={**self.table.sockets, bundle: peer.path})
+        self.publish(sockets={**self.table.sockets, bundle: tuple(each.path for each in (*beside, peer))})
         peer.accept()
         assert peer.next_frame().kind is Kind.HELLO
         return peer
@@ -189,6 +189,32 @@ def test_work_that_only_waited_is_kept_for_the_next_engine(stage: Stage) -> None
     request = successor.next_frame()
     assert request.parts[2] == b"kept"
     successor.channel.send(Frame(Kind.ANSWER, request.request, ()))
+    assert reply.code() is None
+
+
+def test_the_engine_with_the_least_to_do_gets_the_next_request(stage: Stage) -> None:
+    one = stage.engine("en-de-1-1")
+    other = stage.engine("en-de-2-1", beside=(one,))
+    replies = [stage.submit(parts=(b"", str(number).encode())) for number in range(4)]
+    taken = [engine.next_frame() for engine in (one, other, one, other)]
+    assert [frame.parts[2] for frame in taken] == [b"0", b"1", b"2", b"3"]
+    for frame in (taken[1], taken[3]):
+        other.channel.send(Frame(Kind.ANSWER, frame.request, ()))
+    assert [replies[1].code(), replies[3].code()] == [None, None]
+    for number in (4, 5):
+        stage.submit(parts=(b"", str(number).encode()))
+        assert other.next_frame().parts[2] == str(number).encode()
+
+
+def test_work_that_waited_for_a_dead_engine_goes_to_the_one_beside_it_at_once(stage: Stage) -> None:
+    one = stage.engine("en-de-1-1")
+    other = stage.engine("en-de-2-1", beside=(one,))
+    reply = stage.submit(parts=(b"", b"kept"))
+    one.next_frame()
+    one.die()
+    request = other.next_frame()
+    assert request.parts[2] == b"kept"
+    other.channel.send(Frame(Kind.ANSWER, request.request, ()))
     assert reply.code() is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import socket
@@ -34,6 +35,7 @@ def main(control: socket.socket, listens_at: Path) -> int:
             _log.exception("the bundle could not be opened")
         supervisor.send(Frame(Kind.FAILED, 0, (type(error).__name__.encode(), str(error).encode())))
         return 1
+    gc.freeze()  # what is here now stays: looking through it again and again would stop all requests for 6 ms
     supervisor.send(json_frame(Kind.READY, bundle.introduction()))
     try:
         EngineLoop(bundle, connections, key=listens_at.stem).run()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from dragoman.wire import WIRE_VERSION
 
 __all__ = ["Effort", "Said", "TextAnswer", "details", "translation_parts"]
 
@@ -70,12 +73,15 @@ def details(model: str, version: str, request_id: str, texts: Sequence[tuple[Tex
     """DETAILS of the wire contract."""
     return _JSON.encode(
         {
+            "wire_version": WIRE_VERSION,
             "model": model,
             "version": version,
             "request_id": request_id,
             "texts": [
                 {
                     "source_tokens": answer.source_tokens,
+                    "target_tokens": answer.hypotheses[0].tokens,
+                    "score": _number(answer.hypotheses[0].score),
                     "queue_ms": round(effort.queue_s * 1000, 3),
                     "first_token_ms": round(effort.first_token_s * 1000, 3),
                     "total_ms": round(effort.total_s * 1000, 3),
@@ -88,3 +94,8 @@ def details(model: str, version: str, request_id: str, texts: Sequence[tuple[Tex
             ],
         }
     ).encode()
+
+
+def _number(score: float) -> float | None:
+    """JSON has no infinity, which is the score of what only forbidden tokens could say."""
+    return round(float(score), 6) if math.isfinite(score) else None

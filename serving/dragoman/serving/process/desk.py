@@ -123,6 +123,8 @@ class TranslationDesk:
         job, piece = self._pieces[happened.request.id]
         if isinstance(happened, Started):
             self._tell_started(job)
+            if not self._is_probe(job.terms):
+                self._recorder.count(metrics.SOURCE_TOKENS, len(happened.request.source))
         elif isinstance(happened, Progress):
             self._grow(job, job.stream.decided(piece.part, happened.tokens) if job.stream else "")
         elif happened.error is not None:
@@ -175,6 +177,7 @@ class TranslationDesk:
                     priority=job.terms.priority,
                     deadline_s=job.deadline_s,
                     stream=job.wants_stream,
+                    arrived_s=job.arrived_s,
                 )
                 yield Piece(request, work, part)
 
@@ -189,11 +192,12 @@ class TranslationDesk:
         del self._pieces[result.request.id]
         job.open_ids.discard(result.request.id)
         work = piece.work
-        self._observe(job, result)
+        self._observe_part(job, result)
         if job.stream is not None:
             self._grow(job, job.stream.finished(piece.part, result.hypotheses[0].tokens))
         if work.take(piece.part, result):
-            work.finish(self._bundle.tokenizer.decode, job.arrived_s)
+            work.finish(self._bundle.tokenizer.decode)
+            self._observe_text(job, work)
             if work.answer is not None and self._cache.enabled and job.terms.may_be_cached:
                 self._cache.put(_key(job, work), work.answer, work.answer.size_bytes + 2 * len(work.text))
         if job.is_complete:
@@ -252,15 +256,19 @@ class TranslationDesk:
             self._engine.cancel(request_id)
         job.open_ids.clear()
 
-    def _observe(self, job: Job, result: Finished) -> None:
+    def _observe_part(self, job: Job, result: Finished) -> None:
         if self._is_probe(job.terms):
             return
+        self._recorder.count(metrics.TARGET_TOKENS, sum(len(said.tokens) for said in result.hypotheses))
         timings, tokens = result.timings, len(result.hypotheses[0].tokens)
-        self._recorder.observe(metrics.QUEUE_SECONDS, timings.queue_s)
-        if timings.first_token_s is not None:
-            self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, timings.first_token_s)
-            if tokens > 1:
-                self._recorder.observe(metrics.TOKEN_SECONDS, (timings.total_s - timings.first_token_s) / (tokens - 1))
+        if tokens > 1 and timings.first_token_s is not None:
+            self._recorder.observe(metrics.TOKEN_SECONDS, (timings.total_s - timings.first_token_s) / (tokens - 1))
+
+    def _observe_text(self, job: Job, work: TextWork) -> None:
+        """The very figures of DETAILS: a long text waits once, not once for each of its sentences."""
+        if work.effort is not None and not self._is_probe(job.terms):
+            self._recorder.observe(metrics.QUEUE_SECONDS, work.effort.queue_s)
+            self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, work.effort.first_token_s)
 
     def _count(self, job: Job, outcome: str) -> None:
         if self._is_probe(job.terms):

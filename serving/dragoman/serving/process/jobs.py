@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -26,7 +25,6 @@ class TextWork:
     document: Document | None = None
     results: list[Finished | None] = field(default_factory=list)
     missing: int = 0
-    submitted_s: float = 0.0
     answer: TextAnswer | None = None
     effort: Effort | None = None
 
@@ -35,7 +33,6 @@ class TextWork:
         self.document = document
         self.results = [None] * len(document.parts)
         self.missing = len(document.parts)
-        self.submitted_s = time.monotonic()
 
     def take(self, part: int, result: Finished) -> bool:
         """A part is back; True when it was the last."""
@@ -43,15 +40,14 @@ class TextWork:
         self.missing -= 1
         return self.missing == 0
 
-    def finish(self, decode: Decode, arrived_s: float) -> None:
-        """Join the parts, which are all back."""
+    def finish(self, decode: Decode) -> None:
+        """Join the parts, which are all back; each was timed from the arrival of the whole request."""
         done = [result for result in self.results if result is not None]
         self.answer = _joined(self.document, done, decode)
-        before_s = self.submitted_s - arrived_s
         self.effort = Effort(
-            queue_s=before_s + min(each.timings.queue_s for each in done),
-            first_token_s=before_s + min(each.timings.first_token_s or each.timings.total_s for each in done),
-            total_s=before_s + max(each.timings.total_s for each in done),
+            queue_s=min(each.timings.queue_s for each in done),
+            first_token_s=min(each.timings.first_token_s or each.timings.total_s for each in done),
+            total_s=max(each.timings.total_s for each in done),
             steps=sum(each.timings.steps for each in done),
         )
 

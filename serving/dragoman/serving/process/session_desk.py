@@ -19,7 +19,7 @@ from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.admission import read_texts
 from dragoman.serving.process.opening import OpenBundle
-from dragoman.wire import ErrorCode
+from dragoman.wire import WIRE_VERSION, ErrorCode
 
 __all__ = ["SessionDesk"]
 
@@ -81,7 +81,9 @@ class SessionDesk:
         session = self._sessions.open(sources)
         manifest = bundle.manifest
         info = {
+            "wire_version": WIRE_VERSION,
             "model": bundle.settings.name,
+            "version": bundle.version,
             "tokens": dataclasses.asdict(manifest.tokens),
             "generation": dataclasses.asdict(manifest.generation),
             "source_tokens": [len(source) for source in sources],

@@ -33,10 +33,8 @@ class Vitals:
 
     def _count(self) -> None:
         before, now, count = self._before, self._engine.counters, self._recorder.count
-        count(metrics.SOURCE_TOKENS, now.encoded_tokens - before.encoded_tokens)
         padded = now.encoded_cells - before.encoded_cells
         count(metrics.PADDING_TOKENS, padded - (now.encoded_tokens - before.encoded_tokens))
-        count(metrics.TARGET_TOKENS, now.target_tokens - before.target_tokens)
         count(metrics.STEPS, now.lane_steps - before.lane_steps)
         count(metrics.STEP_ROWS, now.decoded_rows - before.decoded_rows)
         count(metrics.STEP_SECONDS, now.step_s - before.step_s)

@@ -1,4 +1,4 @@
-"""Keeps one bundle served: restarts its engine when it dies, replaces it when the bundle changes."""
+"""Keeps an engine for a bundle: restarts it when it dies, replaces it when the bundle changes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,17 @@ class Backoff:
 
 
 class EngineKeeper:
-    """One bundle and the engine process that serves it now."""
+    """One bundle and an engine process that serves it now; `number` tells the engines of a bundle apart."""
 
     def __init__(
-        self, settings: ProcessSettings, directory: Path, times: KeeperTimes, on_change: Callable[[], None]
+        self,
+        settings: ProcessSettings,
+        directory: Path,
+        times: KeeperTimes,
+        on_change: Callable[[], None],
+        number: int = 1,
     ) -> None:
-        self.name = settings.name
+        self.name, self.number = settings.name, number
         self.restarts = 0
         self.child: EngineChild | None = None
         self._settings, self._directory, self._times, self._on_change = settings, directory, times, on_change
@@ -149,5 +154,5 @@ class EngineKeeper:
 
     async def _next_engine(self) -> EngineChild:
         self._generation += 1
-        listens_at = self._directory / f"{self.name}-{self._generation}.sock"
+        listens_at = self._directory / f"{self.name}-{self.number}-{self._generation}.sock"
         return await EngineChild.start(self._settings.to_json(), listens_at, self._times.start_s)

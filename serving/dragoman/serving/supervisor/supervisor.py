@@ -77,12 +77,14 @@ class Supervisor:
 
     def _lay_out(self, directory: Path) -> None:
         config = self._config
-        longest = max(len(name) for name in config.bundle_names) + len(f"{directory}/-9999.sock")
+        longest = max(len(name) for name in config.bundle_names) + len(f"{directory}/-999-9999.sock")
         if longest > _LONGEST_SOCKET_PATH:
             raise ServeError(f"{directory} is too long a path for unix sockets; set TMPDIR to a shorter one")
         self._desk = StubDesk(directory / "stubs.sock", RoutingTable(bundles=config.bundle_names))
         self._engines = [
-            EngineKeeper(config.engine_settings(bundle), directory, config.times, self._publish) for bundle in config.bundles
+            EngineKeeper(config.engine_settings(bundle), directory, config.times, self._publish, number)
+            for bundle in config.bundles
+            for number in range(1, config.engines + 1)
         ]
         installation = find_installation(directory / "triton")
         self._triton = TritonKeeper(
@@ -100,7 +102,8 @@ class Supervisor:
     async def _start_engines(self) -> None:
         await self._all(engine.start() for engine in self._engines)
         for engine in self._engines:
-            self._announcer.engine_ready(engine.name, engine.info)
+            if engine.number == 1:
+                self._announcer.engine_ready(engine.name, engine.info)
 
     async def _keep(self) -> None:
         await self._all([self._triton.keep(), self._reload_on_request(), *(engine.keep() for engine in self._engines)])
@@ -125,10 +128,12 @@ class Supervisor:
 
     def _publish(self) -> None:
         """Tell the stubs what is true now."""
+        answering = [(engine.name, str(engine.child.listens_at)) for engine in self._engines if engine.child]
+        names = self._config.bundle_names
         self._desk.publish(
             RoutingTable(
-                bundles=self._config.bundle_names,
-                sockets={engine.name: str(engine.child.listens_at) for engine in self._engines if engine.child},
+                bundles=names,
+                sockets={name: tuple(socket for bundle, socket in answering if bundle == name) for name in names},
                 draining=self._draining,
                 hold_s=self._config.hold_s,
                 restarts={"engine": sum(engine.restarts for engine in self._engines), "triton": self._triton.restarts},

@@ -34,6 +34,7 @@ class TritonKeeper:
         self.child: TritonChild | None = None
         self._installation, self._flags, self._desk = installation, flags, desk
         self._engines, self._probe = engines, probe
+        self._bundles = list(dict.fromkeys(engine.name for engine in engines))
         self._backoff = Backoff()
         self._start_timeout_s = 0.0
 
@@ -43,8 +44,8 @@ class TritonKeeper:
         self.child = await TritonChild.start(self._installation, self._flags, self._desk.socket)
         await self.child.wait_until_listening(self._probe, timeout_s)
         try:
-            for engine in self._engines:
-                await self._probe.translate(engine.name, timeout_s=10.0)
+            for name in self._bundles:
+                await self._probe.translate(name, timeout_s=10.0)
         except ProbeFailed as error:
             raise ServeError(f"the first translation through Triton failed: {error}") from None
 
@@ -82,19 +83,22 @@ class TritonKeeper:
             await asyncio.gather(*reasons, return_exceptions=True)
 
     async def _until_unanswered(self) -> None:
-        """Ask each engine in turn through gRPC; silence counts only while the engine itself is well."""
+        """Ask for each bundle in turn through gRPC; silence counts only while its engines themselves are well."""
         failures = 0
         while failures < _FAILED_PROBES:
             await asyncio.sleep(_PROBE_EVERY_S)
-            for engine in self._engines:
-                well_before = engine.healthy
+            for name in self._bundles:
+                well_before = self._is_well(name)
                 try:
-                    await self._probe.translate(engine.name, _PROBE_TIMEOUT_S)
+                    await self._probe.translate(name, _PROBE_TIMEOUT_S)
                     failures = 0
                 except ProbeFailed as error:
-                    if well_before and engine.healthy:
+                    if well_before and self._is_well(name):
                         failures += 1
-                        event(_log, logging.WARNING, "probe failed", {"model": engine.name, "reason": str(error)})
+                        event(_log, logging.WARNING, "probe failed", {"model": name, "reason": str(error)})
+
+    def _is_well(self, bundle: str) -> bool:
+        return all(engine.healthy for engine in self._engines if engine.name == bundle)
 
     async def _replace(self) -> None:
         while True:

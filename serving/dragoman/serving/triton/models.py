@@ -8,6 +8,7 @@ dies is not restarted by Triton, so nothing here parses, computes or trusts: tha
 
 from __future__ import annotations
 
+import gc
 import os
 import struct
 from typing import Any, ClassVar
@@ -111,6 +112,7 @@ class _Model:
         """Return when the engines are ready, so that Triton's readiness is true."""
         self._link = self._connect(os.environ[SUPERVISOR_VARIABLE])
         self._link.wait_until_routed(_START_TIMEOUT_S)
+        gc.freeze()  # as in the engine: no pauses for what was imported
 
     def execute(self, requests: list[Any]) -> None:
         """Returning None keeps the response senders open: requests are answered one by one, when they are done."""

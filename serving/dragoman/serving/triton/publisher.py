@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dragoman.serving.link.frames import Frame
-from dragoman.serving.metrics import METRICS, RESTARTS, Series
+from dragoman.serving.metrics import CACHE_USED, METRICS, OCCUPANCY, RESTARTS, Series
 from dragoman.serving.triton.routes import RoutingTable
 
 __all__ = ["Publisher"]
+
+_SHARES = {OCCUPANCY.name, CACHE_USED.name}
 
 
 class Publisher:
@@ -23,14 +25,23 @@ class Publisher:
         }
         self._metrics: dict[tuple[str, str, str], Any] = {}
         self._restarts: dict[str, int] = {}
+        self._gauges: dict[tuple[str, str], dict[str, float]] = {}  # name and model -> engine -> what it is there
 
-    def take(self, model: str, frame: Frame) -> None:
-        """Apply a METRICS frame of the engine that serves `model`."""
+    def take(self, model: str, engine: str, frame: Frame) -> None:
+        """Apply a METRICS frame of one of the engines that serve `model`."""
         for name, label, amount in frame.json():
-            self._apply(name, model, label, amount)
+            if self._series[name].kind == "gauge":
+                self._gauges.setdefault((name, model), {})[engine] = amount
+                self._gauge(name, model)
+            else:
+                self._apply(name, model, label, amount)
 
     def take_table(self, table: RoutingTable) -> None:
-        """The supervisor counts restarts; a new table may hold a new count."""
+        """The supervisor counts restarts, and says which engines there are: those that are gone have no gauges."""
+        for (name, model), gauges in self._gauges.items():
+            for gone in gauges.keys() - set(table.sockets.get(model, ())):
+                del gauges[gone]
+            self._gauge(name, model)
         for what, count in table.restarts.items():
             self._apply(RESTARTS.name, "", what, count - self._restarts.get(what, 0))
             self._restarts[what] = count
@@ -39,6 +50,12 @@ class Publisher:
         """Let go of Triton's objects while Triton still listens: later it would bring the stub down. Children first."""
         self._metrics.clear()
         self._families.clear()
+
+    def _gauge(self, name: str, model: str) -> None:
+        """Of several engines the sum; of shares the mean."""
+        gauges = self._gauges[name, model]
+        parts = max(len(gauges), 1) if name in _SHARES else 1
+        self._apply(name, model, "", sum(gauges.values()) / parts)
 
     def _apply(self, name: str, model: str, label: str, amount: float) -> None:
         series = self._series[name]

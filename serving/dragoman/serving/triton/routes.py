@@ -17,19 +17,20 @@ __all__ = ["Engine", "Routes", "RoutingTable"]
 class RoutingTable:
     """What the supervisor tells every stub; it tells them again whenever something changes.
 
-    `sockets` holds the engine of each bundle that answers now: a bundle whose engine is being restarted is in
+    `sockets` holds the engines of each bundle that answer now: a bundle whose only engine is being restarted is in
     `bundles` only. `restarts` counts since the supervisor started, by what was restarted.
     """
 
     bundles: tuple[str, ...]
-    sockets: dict[str, str] = field(default_factory=dict)
+    sockets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     draining: bool = False
     hold_s: float = 10.0
     restarts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> RoutingTable:
-        return cls(**{**raw, "bundles": tuple(raw["bundles"])})
+        sockets = {bundle: tuple(each) for bundle, each in raw["sockets"].items()}
+        return cls(**{**raw, "bundles": tuple(raw["bundles"]), "sockets": sockets})
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +40,7 @@ class Engine:
     bundle: str
     socket: str
     channel: Channel
+    open: int = 0  # requests that it has not answered yet
 
     @property
     def key(self) -> str:
@@ -55,22 +57,24 @@ class Routes:
 
     def __init__(self) -> None:
         self.table = RoutingTable(bundles=())
-        self._current: dict[str, Engine] = {}
+        self._current: dict[str, list[Engine]] = {}
         self._all: list[Engine] = []
 
     def update(self, table: RoutingTable) -> list[Engine]:
         """Take a new table; returns the engines this stub was not connected to yet."""
+        known = {engine.socket for engine in self._all}
         fresh = []
-        for bundle, socket in table.sockets.items():
-            known = self._current.get(bundle)
-            if known is None or known.socket != socket:
-                try:
-                    engine = Engine(bundle, socket, Channel.connect(socket))
-                except ChannelClosed:
-                    continue  # it died just now; the supervisor's next table has its successor
-                self._all.append(engine)
-                self._current[bundle] = engine
-                fresh.append(engine)
+        for bundle, sockets in table.sockets.items():
+            for socket in sockets:
+                if socket not in known:
+                    try:
+                        fresh.append(Engine(bundle, socket, Channel.connect(socket)))
+                    except ChannelClosed:
+                        continue  # it died just now; the supervisor's next table has its successor
+        self._all += fresh
+        self._current = {
+            bundle: [engine for engine in self._all if engine.socket in sockets] for bundle, sockets in table.sockets.items()
+        }
         self.table = table
         return fresh
 
@@ -78,16 +82,19 @@ class Routes:
         """The engine is gone."""
         engine.channel.close()
         self._all.remove(engine)
-        if self._current.get(engine.bundle) is engine:
-            del self._current[engine.bundle]
+        if engine in self._current.get(engine.bundle, ()):
+            self._current[engine.bundle].remove(engine)
 
     def all(self) -> list[Engine]:
         """Every engine this stub is connected to."""
         return list(self._all)
 
     def engine(self, bundle: str) -> Engine | None:
-        """Who answers for `bundle` now; None while it is being restarted."""
-        return self._current.get(bundle)
+        """Who answers for `bundle` now: the one with the least to do; None while it is being restarted.
+
+        Of idle ones the first: what was used last is in the processor's caches.
+        """
+        return min(self._current.get(bundle, ()), key=lambda engine: engine.open, default=None)
 
     def engine_of_session(self, session: bytes) -> Engine | None:
         key = session.partition(b".")[0]

@@ -71,7 +71,7 @@ class StubLink:
         self,
         supervisor: str,
         name: str,
-        on_metrics: Callable[[str, Frame], None] | None = None,
+        on_metrics: Callable[[str, str, Frame], None] | None = None,
         on_table: Callable[[RoutingTable], None] | None = None,
     ) -> None:
         self._name, self._on_metrics, self._on_table = name, on_metrics, on_table
@@ -136,11 +136,23 @@ class StubLink:
             except InvalidRequest as error:
                 return Failure.of(error)
             engine = self._routes.engine(bundle)
-        pending = _Pending(frame, reply, bundle, engine, now_s, now_s)
+        pending = _Pending(frame, reply, bundle, None, now_s, now_s)
         self._pending[frame.request] = pending
         if engine is not None:
-            self._send(engine, frame)
+            self._give(pending, engine)
         return None
+
+    def _give(self, pending: _Pending, engine: Engine) -> None:
+        pending.engine = engine
+        engine.open += 1
+        self._send(engine, pending.frame)
+
+    def _end(self, number: int) -> _Pending | None:
+        """Take a request off the books."""
+        pending = self._pending.pop(number, None)
+        if pending is not None and pending.engine is not None:
+            pending.engine.open -= 1
+        return pending
 
     def _send(self, engine: Engine, frame: Frame) -> None:
         try:
@@ -194,11 +206,10 @@ class StubLink:
                 self._send(engine, Frame(Kind.HELLO, 0, (self._name.encode(),)))
                 for pending in self._pending.values():
                     if pending.engine is None and pending.bundle == engine.bundle:
-                        pending.engine = engine
-                        self._send(engine, pending.frame)
+                        self._give(pending, engine)
         if self._on_table:
             self._on_table(table)
-        if len(table.sockets) == len(table.bundles):
+        if all(table.sockets.get(bundle) for bundle in table.bundles):
             self._routed.set()
 
     def _serve_engine(self, engine: Engine, events: int) -> None:
@@ -220,11 +231,11 @@ class StubLink:
                         self._pending[number].started = True
         elif frame.kind is Kind.METRICS:
             if self._on_metrics:
-                self._on_metrics(engine.bundle, frame)
+                self._on_metrics(engine.bundle, engine.socket, frame)
         else:
             with self._lock:
                 last = frame.kind is not Kind.CHUNK
-                pending = self._pending.pop(frame.request, None) if last else self._pending.get(frame.request)
+                pending = self._end(frame.request) if last else self._pending.get(frame.request)
             if pending is None:
                 return
             if frame.kind is Kind.ERROR:
@@ -246,11 +257,10 @@ class StubLink:
                 else:
                     pending.held_before = True
                     kept.append(pending)
-            successor = self._routes.engine(engine.bundle)
             for pending in kept:
-                pending.engine = successor
+                successor = pending.engine = self._routes.engine(engine.bundle)
                 if successor is not None:
-                    self._send(successor, pending.frame)
+                    self._give(pending, successor)
         for pending in lost:
             if pending.frame.kind is Kind.DECODE:
                 pending.reply.fail(Failure.say(ErrorCode.SESSION_LOST, _NO_SESSION))
