@@ -11,6 +11,7 @@ import argparse
 import importlib
 import sys
 from importlib.metadata import entry_points, version
+from typing import NoReturn
 
 from dragoman.errors import DragomanError, UsageError
 
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         return USAGE
     try:
         command = importlib.import_module(commands[name])
-        parser = argparse.ArgumentParser(
+        parser = _Parser(
             prog=f"dragoman {name}", description=command.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         command.configure(parser)
@@ -66,6 +67,13 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"dragoman {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is impossible, as every other error; argparse would print all flags before it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
 
 
 def _missing_part(command: str, error: ModuleNotFoundError) -> str | None:

@@ -56,8 +56,11 @@ def parse_addresses(url: str | Sequence[str]) -> Addresses:
 
 
 def _parse_one(written: str) -> tuple[str, bool]:
-    if written.startswith("dns:///"):
-        return f"dns:///{_with_port(written.removeprefix('dns:///'), written)}", False
+    if written.startswith("dns://"):  # gRPC's own form; between the slashes may stand the name server to ask
+        name_server, slash, name = written.removeprefix("dns://").partition("/")
+        if not slash:
+            raise UsageError(f"{written!r} has no name; write dns:///name:port")
+        return f"dns://{name_server}/{_with_port(name, written)}", False
     scheme, separator, rest = written.rpartition("://")
     if separator and scheme not in _SCHEMES:
         raise UsageError(

@@ -46,6 +46,10 @@ class AsyncTransport:
 
     async def call(self, build: Build, timeout_s: float, policy: RetryPolicy | None = None) -> Reply:
         """The answer of one inference; an error of dragoman.errors otherwise."""
+        return Reply(await self.response(build, timeout_s, policy))
+
+    async def response(self, build: Build, timeout_s: float, policy: RetryPolicy | None = None) -> Message:
+        """The same as it came, for a caller who will read it later."""
         attempts = self.attempts(timeout_s, policy)
         while True:
             remaining_s = attempts.remaining_s
@@ -53,7 +57,7 @@ class AsyncTransport:
             outcome = await self._outcome(self._watched(call, attempts.server), attempts.server)
             if not isinstance(outcome, Failure):
                 attempts.answered()
-                return Reply(outcome)
+                return outcome
             await asyncio.sleep(attempts.failed(outcome))
 
     async def stream(self, build: Build, timeout_s: float, reader: StreamReader) -> AsyncGenerator[str, None]:

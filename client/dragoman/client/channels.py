@@ -35,6 +35,7 @@ Channel = Any
 Stub = Any
 """Triton's service on a channel; neither it nor gRPC has types."""
 
+_PING_TIMEOUT_MS = 5_000
 _LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 
 
@@ -80,7 +81,9 @@ def _options(connection: Connection) -> list[tuple[str, int | str]]:
         ("grpc.lb_policy_name", "round_robin"),  # a DNS name with several addresses is one channel over all of them
         ("grpc.enable_retries", 0),  # retry.py decides, with a budget
         ("grpc.keepalive_time_ms", int(connection.keepalive_s * 1000)),
-        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
+        # A ping of gRPC's own may be on its way already; then none is sent for keepalive, and this is what ends the wait.
+        ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.min_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2_000),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.client.hooks import Best, Processor, Step, average, processed
-from dragoman.client.messages import Reply
+from dragoman.client.messages import Reply, foreign_answer
 from dragoman.client.options import Asked
 from dragoman.client.results import Alternative, Timings, Translation
 from dragoman.errors import InvalidRequest, ServerError
@@ -67,6 +67,7 @@ class _Opened:
 
     session: bytes
     model: str
+    version: str
     tokens: _Tokens
     generation: DecodingOptions
     source_tokens: list[int]
@@ -165,7 +166,7 @@ class ClientDecode:
                     parts=1,
                     cached=False,
                     model=first.model,
-                    version="",
+                    version=first.version,
                 )
             )
         return results
@@ -205,11 +206,12 @@ class _Rows:
 
 
 def _read_opened(reply: Reply, texts: int) -> _Opened:
-    info = reply.json("MODEL_INFO")
+    info = reply.about("MODEL_INFO")
     try:
         opened = _Opened(
             session=reply.strings("SESSION")[0].encode(),
             model=str(info["model"]),
+            version=str(info["version"]),
             tokens=_Tokens(int(info["tokens"]["eos"]), int(info["tokens"]["decoder_start"])),
             generation=from_mapping(info["generation"], DecodingOptions()),
             source_tokens=[int(count) for count in info["source_tokens"]],
@@ -218,9 +220,7 @@ def _read_opened(reply: Reply, texts: int) -> _Opened:
             max_target_tokens=int(info["max_target_tokens"]),
         )
     except (KeyError, TypeError, ValueError, IndexError, InvalidRequest) as error:
-        raise ServerError(
-            f"MODEL_INFO is not what this client reads ({error!r}); use server and client of one release"
-        ) from None
+        raise foreign_answer(f"its MODEL_INFO can't be read ({error!r})") from None
     if not len(opened.source_tokens) == len(opened.prefix) == texts:
         raise ServerError(f"{texts} texts were sent and {len(opened.source_tokens)} were encoded")
     return opened

@@ -7,17 +7,21 @@ import os
 
 from dragoman.client.addresses import TLS
 
-__all__ = ["above_zero", "add_server_flags", "at_least_one", "quiet_grpc", "tls_of"]
+__all__ = ["above_zero", "add_server_flags", "add_tls_flags", "at_least_one", "quiet_grpc", "tls_of"]
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """--to and the TLS files."""
+    """--to."""
     parser.add_argument(
         "--to",
         metavar="ADDRESS",
         default=os.environ.get("DRAGOMAN_TO", "localhost:8001"),
         help="the server's host:port, grpcs:// for TLS; several with commas (default: $DRAGOMAN_TO or localhost:8001)",
     )
+
+
+def add_tls_flags(parser: argparse.ArgumentParser) -> None:
+    """The TLS files; call it last, for few need them and `--help` shows groups in this order."""
     tls = parser.add_argument_group("TLS")
     tls.add_argument("--tls-ca", metavar="PEM", help="authority that signed the server's certificate")
     tls.add_argument("--tls-cert", metavar="PEM", help="this client's certificate, where the server asks for one")

@@ -45,6 +45,9 @@ def read_status(code: grpc.StatusCode, details: str | None, address: str) -> Fai
     coded = read_message(said)
     if coded is not None:
         return coded
+    if "no available versions" in said:  # Triton's words while it loads its models, and while it unloads them to end
+        reason = f"{address} is starting or going away, or could not load its models: {said}"
+        return Failure(TransportError(reason), retryable=True, server_down=True)
     if code is grpc.StatusCode.UNAVAILABLE:
         return _unreachable(said, address)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2
 from dragoman.errors import ServerError
 from dragoman.wire import WIRE_VERSION, TritonModel
 
-__all__ = ["Message", "Reply", "infer_request"]
+__all__ = ["Message", "Reply", "foreign_answer", "infer_request"]
 
 Message = Any
 """A protobuf message of Triton's service; the generated classes have no types."""
@@ -47,7 +47,7 @@ class Reply:
         try:
             return np.frombuffer(raw, _DTYPES[output.datatype]).reshape(tuple(output.shape))
         except (KeyError, ValueError):
-            raise _foreign(f"its {name} does not hold what its type and shape say") from None
+            raise foreign_answer(f"its {name} does not hold what its type and shape say") from None
 
     def strings(self, name: str) -> list[str]:
         """A BYTES output, flat, as text."""
@@ -58,34 +58,44 @@ class Reply:
                 (size,) = _LENGTH.unpack_from(raw, offset)
                 offset += _LENGTH.size + size
                 if offset > end:
-                    raise _foreign(f"its {name} is cut off")
+                    raise foreign_answer(f"its {name} is cut off")
                 found.append(raw[offset - size : offset].decode())
         except (struct.error, UnicodeDecodeError):
-            raise _foreign(f"its {name} is not text") from None
+            raise foreign_answer(f"its {name} is not text") from None
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of an output."""
         return tuple(self._output(name)[0].shape)
 
-    def json(self, name: str) -> dict[str, Any]:
-        """A BYTES output that holds one JSON object."""
+    def about(self, name: str) -> dict[str, Any]:
+        """DETAILS or MODEL_INFO: the JSON object by which a server tells which version of the wire contract it speaks.
+
+        Read it before anything else: what the other outputs of another version mean is not known.
+        """
+        about = self._json(name)
+        if (spoken := about.get("wire_version")) != WIRE_VERSION:
+            raise foreign_answer(f"its {name} is of version {spoken}" if spoken else f"its {name} names no version")
+        return about
+
+    def _json(self, name: str) -> dict[str, Any]:
         texts = self.strings(name)
         try:
             value = json.loads(texts[0])
         except (IndexError, ValueError):
-            raise _foreign(f"its {name} is not JSON") from None
+            raise foreign_answer(f"its {name} is not JSON") from None
         if not isinstance(value, dict):
-            raise _foreign(f"its {name} is not a JSON object")
+            raise foreign_answer(f"its {name} is not a JSON object")
         return value
 
     def _output(self, name: str) -> tuple[Any, bytes]:
         if name not in self._raw:
-            raise _foreign(f"it has no {name}")
+            raise foreign_answer(f"it has no {name}")
         return self._outputs[name], self._raw[name]
 
 
-def _foreign(what: str) -> ServerError:
+def foreign_answer(what: str) -> ServerError:
+    """The one error for an answer that this client can't read, whatever shows it."""
     return ServerError(
         f"the server's answer is not of wire version {WIRE_VERSION}: {what}; "
         "use a client and a server of the same dragoman release"

@@ -8,7 +8,7 @@ import grpc
 
 from dragoman.client.addresses import parse_addresses
 from dragoman.client.channels import Connection, open_channels, stub_of
-from dragoman.client.command_options import above_zero, add_server_flags, quiet_grpc, tls_of
+from dragoman.client.command_options import above_zero, add_server_flags, add_tls_flags, quiet_grpc, tls_of
 from dragoman.client.failures import read_message, read_status
 from dragoman.client.options import ask
 from dragoman.client.requests import translate_builder
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="which bundle, when the server has several")
     parser.add_argument("--live", action="store_true", help="a refusal (overloaded, draining, restarting) counts as alive")
     parser.add_argument("--timeout", type=above_zero, default=5.0, metavar="SECONDS", help="for the answer (5)")
+    add_tls_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

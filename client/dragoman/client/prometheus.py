@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dragoman.errors import TransportError, UsageError
 
-__all__ = ["Scrape", "metrics_url_of", "scrape"]
+__all__ = ["Scrape", "check_metrics_url", "metrics_url_of", "scrape"]
 
 METRICS_PORT = 8002
 _TIMEOUT_S = 3.0
@@ -30,19 +30,27 @@ class Scrape:
     at_s: float
     values: Mapping[Series, float]
 
+    def values_of(self, name: str, **labels: str) -> list[float]:
+        """Every series of `name` that has these labels; none when the server does not know the metric."""
+        wanted = set(labels.items())
+        return [value for (found, having), value in self.values.items() if found == name and wanted <= set(having)]
+
     def total(self, name: str, **labels: str) -> float:
         """The sum over every series of `name` that has these labels; 0 when there is none."""
-        wanted = set(labels.items())
-        return sum(value for (found, having), value in self.values.items() if found == name and wanted <= set(having))
+        return sum(self.values_of(name, **labels))
 
     def label_values(self, name: str, label: str) -> list[str]:
         """The values of a label over the series of `name`."""
         return sorted({dict(having).get(label, "") for found, having in self.values if found == name} - {""})
 
-    def rate(self, earlier: Scrape, name: str, **labels: str) -> float:
-        """How much `name` grew a second since `earlier`; a counter that fell began again at 0."""
+    def growth(self, earlier: Scrape, name: str, **labels: str) -> float:
+        """How much `name` grew since `earlier`; a counter that fell began again at 0."""
         was, is_now = earlier.total(name, **labels), self.total(name, **labels)
-        return (is_now - was if is_now >= was else is_now) / max(self.at_s - earlier.at_s, 1e-9)
+        return is_now - was if is_now >= was else is_now
+
+    def rate(self, earlier: Scrape, name: str, **labels: str) -> float:
+        """How much `name` grew a second since `earlier`."""
+        return self.growth(earlier, name, **labels) / max(self.at_s - earlier.at_s, 1e-9)
 
     @classmethod
     def parse(cls, text: str, at_s: float) -> Scrape:
@@ -58,8 +66,7 @@ class Scrape:
 
 def scrape(url: str) -> Scrape:
     """What the endpoint says now; TransportError when it says nothing."""
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(f"the metrics address {url!r} must begin with http:// or https://")
+    check_metrics_url(url)
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # http(s) only, see above
             text = answer.read().decode("utf-8", "replace")
@@ -68,9 +75,16 @@ def scrape(url: str) -> Scrape:
         raise TransportError(f"the metrics at {url} can't be read: {getattr(error, 'reason', error)}") from None
 
 
+def check_metrics_url(url: str) -> None:
+    """UsageError for an address that is not one of a web server."""
+    if not url.startswith(("http://", "https://")):
+        example = f"http://localhost:{METRICS_PORT}/metrics"
+        raise UsageError(f"the metrics address {url!r} must begin with http:// or https://, like {example}")
+
+
 def metrics_url_of(target: str) -> str:
     """Where Triton has its metrics when nothing else is said: the same host, port 8002."""
-    host = target.removeprefix("dns:///").rpartition(":")[0]
+    host = target.rpartition("/")[2].rpartition(":")[0]  # without the dns:// that gRPC wants before a name
     return f"http://{host}:{METRICS_PORT}/metrics"
 
 

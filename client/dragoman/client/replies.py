@@ -2,44 +2,62 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
-from dragoman.client.messages import Reply
+from dragoman.client.messages import Reply, foreign_answer
 from dragoman.client.results import Alternative, Timings, Translation
-from dragoman.errors import ServerError
 
-__all__ = ["read_chunk", "read_timings", "read_translations"]
+__all__ = ["read_chunk", "read_streamed", "read_translations"]
 
 
 def read_translations(reply: Reply, texts: int, round_trip_s: float) -> list[Translation]:
     """One Translation for each of the `texts` that were sent."""
+    details = reply.about("DETAILS")
     rows, hypotheses = reply.shape("TRANSLATION")
     found = reply.strings("TRANSLATION")
     scores, counts = reply.array("SCORE").tolist(), reply.array("TOKEN_COUNT").tolist()
-    details = reply.json("DETAILS")
     about = details.get("texts", [])
     if not texts == rows == len(scores) == len(counts) == len(about) or len(found) != rows * hypotheses:
-        raise ServerError(f"{texts} texts were sent and {rows} came back; use a client and a server of the same release")
+        raise foreign_answer(f"{texts} texts were sent and {rows} came back")
     results = []
     for row in range(rows):
         hypotheses_here = zip(found[row * hypotheses : (row + 1) * hypotheses], scores[row], counts[row], strict=True)
         # A search that found fewer hypotheses than its neighbours leaves the rest of its row without tokens.
         best, *others = [Alternative(*one) for number, one in enumerate(hypotheses_here) if number == 0 or one[2] > 0]
-        results.append(
-            Translation(
-                *(best.text, best.score, best.tokens, tuple(others), read_timings(about[row], round_trip_s)),
-                source_tokens=int(about[row].get("source_tokens", 0)),
-                finish=str(about[row].get("finish", "eos")),
-                parts=int(about[row].get("parts", 1)),
-                cached=bool(about[row].get("cached", False)),
-                model=str(details.get("model", "")),
-                version=str(details.get("version", "")),
-            )
-        )
+        results.append(_translation(best, tuple(others), details, about[row], round_trip_s))
     return results
 
 
-def read_timings(about: dict[str, Any], round_trip_s: float) -> Timings:
+def read_streamed(text: str, details: dict[str, Any], round_trip_s: float) -> Translation:
+    """The Translation that the last response of a stream completes; `text` is its pieces joined."""
+    try:
+        (about,) = details["texts"]
+        best = Alternative(text, -inf if about["score"] is None else float(about["score"]), int(about["target_tokens"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise foreign_answer(f"the DETAILS of its stream can't be read ({error!r})") from None
+    return _translation(best, (), details, about, round_trip_s)
+
+
+def _translation(
+    best: Alternative,
+    others: tuple[Alternative, ...],
+    details: dict[str, Any],
+    about: dict[str, Any],
+    round_trip_s: float,
+) -> Translation:
+    return Translation(
+        *(best.text, best.score, best.tokens, others, _timings(about, round_trip_s)),
+        source_tokens=int(about.get("source_tokens", 0)),
+        finish=str(about.get("finish", "eos")),
+        parts=int(about.get("parts", 1)),
+        cached=bool(about.get("cached", False)),
+        model=str(details.get("model", "")),
+        version=str(details.get("version", "")),
+    )
+
+
+def _timings(about: dict[str, Any], round_trip_s: float) -> Timings:
     """The timings of one text's entry in DETAILS."""
     return Timings(
         queue_ms=float(about.get("queue_ms", 0.0)),
@@ -53,4 +71,4 @@ def read_chunk(reply: Reply) -> tuple[str, bool, dict[str, Any]]:
     """(text just decided, whether it is the last, DETAILS) of one response of a stream."""
     chunk = "".join(reply.strings("CHUNK"))
     final = bool(reply.array("FINAL").any())
-    return chunk, final, reply.json("DETAILS") if final else {}
+    return chunk, final, reply.about("DETAILS") if final else {}

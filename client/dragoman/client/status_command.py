@@ -8,7 +8,7 @@ import json
 
 from dragoman.client.addresses import parse_addresses
 from dragoman.client.channels import Connection
-from dragoman.client.command_options import above_zero, add_server_flags, quiet_grpc, tls_of
+from dragoman.client.command_options import above_zero, add_server_flags, add_tls_flags, quiet_grpc, tls_of
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.status import server_status
 from dragoman.client.tables import print_status
@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metrics", metavar="URL", help="metrics endpoint of the server (default: its host, port 8002)")
     parser.add_argument("--watch", type=above_zero, default=1.0, metavar="SECONDS", help="measure rates that long (1)")
     parser.add_argument("--json", action="store_true", help="one JSON array of servers")
+    add_tls_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

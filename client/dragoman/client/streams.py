@@ -8,8 +8,8 @@ from types import TracebackType
 
 from dragoman.client.failures import Failure, read_message
 from dragoman.client.messages import Message, Reply
-from dragoman.client.replies import read_chunk, read_timings
-from dragoman.client.results import Timings
+from dragoman.client.replies import read_chunk, read_streamed
+from dragoman.client.results import Timings, Translation
 from dragoman.errors import ServerError, TransportError
 
 __all__ = ["GRPC_ERRORS", "AsyncTranslationStream", "StreamReader", "TranslationStream"]
@@ -24,12 +24,17 @@ class StreamReader:
     def __init__(self) -> None:
         self._began_at = time.perf_counter()
         self.text = ""
-        self.timings: Timings | None = None
+        self.result: Translation | None = None
+
+    @property
+    def timings(self) -> Timings | None:
+        """Where the time went; None until the last response has come."""
+        return self.result.timings if self.result else None
 
     @property
     def ended(self) -> bool:
         """Whether the last response has come."""
-        return self.timings is not None
+        return self.result is not None
 
     def read(self, response: Message | None) -> str | Failure:
         """The text one response adds; None stands for a stream that ended."""
@@ -42,8 +47,7 @@ class StreamReader:
         chunk, final, details = read_chunk(Reply(response.infer_response))
         self.text += chunk
         if final:
-            about = (details.get("texts") or [{}])[0]
-            self.timings = read_timings(about, time.perf_counter() - self._began_at)
+            self.result = read_streamed(self.text, details, time.perf_counter() - self._began_at)
         return chunk
 
 
@@ -62,6 +66,11 @@ class TranslationStream:
     def timings(self) -> Timings | None:
         """Where the time went; None until the last piece has come."""
         return self._reader.timings
+
+    @property
+    def result(self) -> Translation | None:
+        """The whole translation with its score, tokens and timings; None until the last piece has come."""
+        return self._reader.result
 
     def __iter__(self) -> TranslationStream:
         return self
@@ -97,6 +106,11 @@ class AsyncTranslationStream:
     def timings(self) -> Timings | None:
         """Where the time went; None until the last piece has come."""
         return self._reader.timings
+
+    @property
+    def result(self) -> Translation | None:
+        """The whole translation with its score, tokens and timings; None until the last piece has come."""
+        return self._reader.result
 
     def __aiter__(self) -> AsyncTranslationStream:
         return self

@@ -13,6 +13,9 @@ from dragoman.client.status import ServerStatus
 
 __all__ = ["print_hypotheses", "print_status"]
 
+_WHOLE = ("server", "bundle", "model")
+"""Names that are copied into the next command: on a narrow terminal other columns give way."""
+
 
 def print_hypotheses(translation: Translation) -> None:
     """Every hypothesis with its rank, score and length."""
@@ -46,7 +49,7 @@ def print_status(servers: Sequence[ServerStatus]) -> None:
         for server in servers
         for one in server.activity
     ]
-    rates = ("requests/s", "failed/s", "texts/s", "source tok/s", "target tok/s")
+    rates = ("req/s", "failed/s", "texts/s", "source tok/s", "target tok/s")
     if activity:
         _print(("server", "bundle", *rates, "running", "queued", "batch", "cache hits/s"), activity)
     for server in servers:
@@ -58,7 +61,9 @@ def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if not sys.stdout.isatty():
         print("\n".join("\t".join(row) for row in [header, *rows]))
         return
-    table = Table(*header, box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in header:
+        table.add_column(name, no_wrap=name in _WHOLE)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

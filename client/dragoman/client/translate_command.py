@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from dragoman.client.command_options import above_zero, add_server_flags, at_least_one, quiet_grpc, tls_of
+from dragoman.client.command_options import above_zero, add_server_flags, add_tls_flags, at_least_one, quiet_grpc, tls_of
 from dragoman.client.files import count_lines, decode_lines, read_lines
 from dragoman.client.options import RequestOptions, ask
 from dragoman.client.progress import line_progress
@@ -30,6 +30,8 @@ examples:
   dragoman translate "A long sentence." --stream
   cat book.en | dragoman translate > book.de
   dragoman translate --input book.en --output book.de      # resumes when it was interrupted
+
+exit codes: 0 all is translated, 1 the server or a text failed, 2 impossible usage, 130 interrupted (a file resumes)
 """
 _USUAL_BEAM = 4
 _AT_ONCE = Window(batch_size=1, in_flight=1, held=0)
@@ -58,6 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--timeout", type=above_zero, metavar="SECONDS", help="for each request (30; 120 for files and pipes)"
     )
+    add_tls_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

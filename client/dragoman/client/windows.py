@@ -21,12 +21,13 @@ class Window:
     """How a long list of texts is sent.
 
     At most `in_flight` requests of `batch_size` texts wait for an answer; those that were answered before their turn
-    are held, but never more than `held` of them, so that memory stays flat however long the input is.
+    are held, but never more than `held` of them, so that memory stays flat however long the input is. The server needs
+    more texts than it can decode at once, and few requests, for each costs both sides as much as a line.
     """
 
-    batch_size: int = 16
-    in_flight: int = 16
-    held: int = 32
+    batch_size: int = 32
+    in_flight: int = 12
+    held: int = 16
 
     def __post_init__(self) -> None:
         if min(self.batch_size, self.in_flight) < 1 or self.held < 0:

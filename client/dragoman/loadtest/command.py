@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dragoman.client.addresses import parse_addresses
-from dragoman.client.command_options import add_server_flags, quiet_grpc, tls_of
+from dragoman.client.command_options import add_server_flags, add_tls_flags, quiet_grpc, tls_of
+from dragoman.client.prometheus import metrics_url_of
 from dragoman.errors import UsageError
 from dragoman.loadtest.answers import bleu_available
 from dragoman.loadtest.arrivals import SHAPES, shape_named
@@ -21,7 +22,6 @@ from dragoman.loadtest.probing import search_capacity
 from dragoman.loadtest.quantities import duration_s, percentage, rate_per_s
 from dragoman.loadtest.result import RunResult, read_result
 from dragoman.loadtest.run import run as run_plan
-from dragoman.loadtest.scraper import default_metrics_url
 from dragoman.loadtest.sender import RequestSettings, Target
 from dragoman.loadtest.slo import Verdict, judge, parse_objectives
 from dragoman.loadtest.tables import capacity_table, comparison_table, summary
@@ -73,6 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     goal.add_argument("--regression-limit", metavar="5%", help="with --compare: how much worse B may be")
     goal.add_argument("--metrics", metavar="URL", help="the server's metrics (default: port 8002); 'off' for none")
     goal.add_argument("--output", type=Path, metavar="PREFIX", help="of the .json and .html files (default: loadtest-TIME)")
+    add_tls_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -168,4 +169,4 @@ def _first_rate(arguments: argparse.Namespace) -> float:
 def _metrics_url(arguments: argparse.Namespace) -> str | None:
     if arguments.metrics == "off":
         return None
-    return str(arguments.metrics or default_metrics_url(parse_addresses(arguments.to).targets[0]))
+    return str(arguments.metrics or metrics_url_of(parse_addresses(arguments.to).targets[0]))

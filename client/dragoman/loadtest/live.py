@@ -67,9 +67,9 @@ def _view(title: str, snapshot: Snapshot) -> RenderableType:
     head = Table.grid(padding=(0, 2))
     head.add_row(ProgressBar(duration_s, elapsed_s, width=30), waiting)
     history = [slot.latency.percentile_s(99) for slot in tally.ordered()[-_SPARK_WIDTH:]]
-    return Group(
-        Text(f"{title}, {snapshot.plan.load.describe()}"), head, facts, Text(f"p99 {sparkline(history)}", style="cyan")
-    )
+    highest = max((value for value in history if not math.isnan(value)), default=math.nan)
+    spark = Text(f"p99 {sparkline(history)} up to {format_duration(highest)}", style="cyan")
+    return Group(Text(f"{title}, {snapshot.plan.load.describe()}"), head, facts, spark)
 
 
 def _recent(snapshot: Snapshot, elapsed_s: float) -> list[Slice]:

@@ -32,7 +32,7 @@ class OpenLoop:
         return self.shape.duration_s
 
     def describe(self) -> str:
-        return f"open loop, {self.shape.name}, up to {self.shape.peak:g}/s"
+        return f"open loop, {self.shape.name}, up to {round(self.shape.peak, 1):g}/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class Plan:
     workers: int = 1
     warm_up_s: float = 1.0
     seed: int = 0
+    max_in_flight: int = _MOST_IN_FLIGHT
 
     def __post_init__(self) -> None:
         if not 0 < self.duration_s <= _LONGEST_S:
@@ -84,7 +85,7 @@ class Plan:
     @property
     def max_in_flight_per_worker(self) -> int:
         """An open loop against a server that stands still must not eat the machine."""
-        return max(1, _MOST_IN_FLIGHT // self.workers)
+        return max(1, self.max_in_flight // self.workers)
 
     def new_tally(self) -> Tally:
         return Tally(self.duration_s, slice_length_s(self.duration_s))

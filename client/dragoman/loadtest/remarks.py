@@ -22,6 +22,11 @@ def remarks_on(result: RunResult) -> list[str]:
             f"The server fell behind: {figures.offered_rate:.1f} requests a second were due and "
             f"{figures.answered_rate:.1f} were answered. Latencies grew with the length of the run."
         )
+    if result.tally.held_back:
+        remarks.append(
+            f"{result.tally.held_back:,} requests left late, because as many as a run keeps open were not answered yet. "
+            "Their latencies count from when they were due."
+        )
     if result.info.load.startswith("closed loop"):
         remarks.append("Closed loop: while the server is slow, less is asked of it. For latencies under load use --rate.")
     if result.quality.changing_items:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
-from dragoman.errors import UsageError
-from dragoman.loadtest.prometheus import Sample, parse, total
+from dragoman.client.prometheus import Scrape, check_metrics_url, scrape
+from dragoman.errors import TransportError
 
-__all__ = ["Scraper", "ServerSample", "default_metrics_url"]
+__all__ = ["Scraper", "ServerSample"]
 
 _EVERY_S = 1.0
-_TIMEOUT_S = 2.0
-_METRICS_PORT = 8002
+_LEAVE_WITHIN_S = 4.0  # longer than a scrape may take
 
 # Names of the serving part; a server without them is measured from outside only.
 _QUEUE = "dragoman_queue_seconds"
@@ -60,10 +56,9 @@ class Scraper:
     """A thread that reads the metrics until it is left."""
 
     def __init__(self, url: str) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"--metrics {url!r} must be an http address, like http://localhost:{_METRICS_PORT}/metrics")
+        check_metrics_url(url)
         self._url = url
-        self._scrapes: list[tuple[float, list[Sample]]] = []
+        self._scrapes: list[Scrape] = []
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self.problem: str | None = None
@@ -74,57 +69,41 @@ class Scraper:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._leave.set()
-        self._thread.join(_TIMEOUT_S + 1)
+        self._thread.join(_LEAVE_WITHIN_S)
 
     def samples(self, started_at: float) -> list[ServerSample]:
         """One for each pair of neighbouring scrapes since `started_at`."""
-        scrapes = list(self._scrapes)
-        return [
-            _between(earlier, now, at - started_at)
-            for (_, earlier), (at, now) in itertools.pairwise(scrapes)
-            if at >= started_at
-        ]
+        pairs = itertools.pairwise(list(self._scrapes))
+        return [_between(earlier, now, now.at_s - started_at) for earlier, now in pairs if now.at_s >= started_at]
 
     def _run(self) -> None:
         while not self._leave.is_set():
             began = time.monotonic()
             try:
-                with urllib.request.urlopen(self._url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - http(s) only, checked above
-                    self._scrapes.append((time.monotonic(), parse(response.read().decode("utf-8", "replace"))))
-            except (OSError, urllib.error.URLError, http.client.HTTPException, ValueError) as error:
-                self.problem = f"{self._url} can't be read: {getattr(error, 'reason', error)}"
+                self._scrapes.append(scrape(self._url))
+            except TransportError as error:
+                self.problem = str(error)
             self._leave.wait(max(0.0, _EVERY_S - (time.monotonic() - began)))
 
 
-def default_metrics_url(target: str) -> str:
-    """Triton's metrics beside the first gRPC address."""
-    host = target.removeprefix("dns:///").rpartition(":")[0]
-    return f"http://{host}:{_METRICS_PORT}/metrics"
-
-
-def _between(earlier: list[Sample], now: list[Sample], at_s: float) -> ServerSample:
+def _between(earlier: Scrape, now: Scrape, at_s: float) -> ServerSample:
     return ServerSample(
         at_s=at_s,
         queue_mean_s=_ratio_of_growth(earlier, now, f"{_QUEUE}_sum", f"{_QUEUE}_count"),
         rows_per_step=_ratio_of_growth(earlier, now, _STEP_ROWS, _STEPS),
-        occupancy=_highest(now, _OCCUPANCY),
-        queued=total(now, _QUEUED),
+        occupancy=max(now.values_of(_OCCUPANCY), default=None),  # of several models, the one nearest to its limit
+        queued=now.total(_QUEUED) if now.values_of(_QUEUED) else None,
         step_mean_s=_ratio_of_growth(earlier, now, _STEP_SECONDS, _STEPS),
         steps=_growth(earlier, now, _STEPS),
     )
 
 
-def _ratio_of_growth(earlier: list[Sample], now: list[Sample], above: str, below: str) -> float | None:
+def _ratio_of_growth(earlier: Scrape, now: Scrape, above: str, below: str) -> float | None:
     """What one counter grew by over what another grew by; None when the second stood still."""
     numerator, denominator = _growth(earlier, now, above), _growth(earlier, now, below)
     return numerator / denominator if numerator is not None and denominator else None
 
 
-def _growth(earlier: list[Sample], now: list[Sample], name: str) -> float | None:
-    was, is_now = total(earlier, name), total(now, name)
-    return None if was is None or is_now is None else max(is_now - was, 0.0)
-
-
-def _highest(samples: list[Sample], name: str) -> float | None:
-    """Of several models, the one that is nearest to its limit."""
-    return max((sample.value for sample in samples if sample.name == name), default=None)
+def _growth(earlier: Scrape, now: Scrape, name: str) -> float | None:
+    """None when the server does not have the counter."""
+    return now.growth(earlier, name) if earlier.values_of(name) and now.values_of(name) else None

@@ -60,6 +60,8 @@ class Tally:
     examples: dict[str, str] = field(default_factory=dict)
     target_lengths: dict[int, int] = field(default_factory=dict)
     """How many requests had so many target tokens: what `dragoman plan` simulates with."""
+    held_back: int = 0
+    """Requests of an open loop that left late because too many were open: the server was behind, not the client."""
 
     def record(self, due_at: float, outcome: Outcome, started_at: float) -> None:
         """Count one outcome; what was due before the measurement (warm-up) only counts as output."""
@@ -94,6 +96,7 @@ class Tally:
             self.examples.setdefault(kind, other.examples[kind])
         for length, count in other.target_lengths.items():
             self.target_lengths[length] = self.target_lengths.get(length, 0) + count
+        self.held_back += other.held_back
 
     @property
     def latency(self) -> Histogram:
@@ -147,6 +150,7 @@ class Tally:
             "errors": self.errors,
             "examples": self.examples,
             "target_lengths": sorted(self.target_lengths.items()),
+            "held_back": self.held_back,
         }
 
     @staticmethod
@@ -168,4 +172,5 @@ class Tally:
         tally.errors = {str(kind): int(count) for kind, count in raw["errors"].items()}
         tally.examples = {str(kind): str(message) for kind, message in raw["examples"].items()}
         tally.target_lengths = {int(length): int(count) for length, count in raw.get("target_lengths", ())}
+        tally.held_back = int(raw.get("held_back", 0))
         return tally

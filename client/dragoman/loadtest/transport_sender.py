@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
 from dragoman import wire
 from dragoman.client.async_transport import AsyncTransport
 from dragoman.client.channels import Connection
 from dragoman.client.failures import Failure
-from dragoman.client.messages import Reply, infer_request
-from dragoman.client.replies import read_translations
+from dragoman.client.messages import Message, Reply, foreign_answer, infer_request
+from dragoman.client.requests import Build
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.streams import StreamReader
 from dragoman.errors import RequestError
-from dragoman.loadtest.sender import Outcome, RequestSettings, Target
+from dragoman.loadtest.sender import Outcome, RequestSettings, Target, Unread
 
 __all__ = ["TransportSender", "open_sender"]
 
@@ -37,54 +37,79 @@ class TransportSender:
         self._exchange = self._stream if settings.stream else self._call
         self._asked = settings.asked()
         self._options = self._asked.to_json(self._asked.timeout_s)
+        self._messages: dict[str, Message] = {}  # built once: a workload comes round again and again
 
-    async def send(self, text: str) -> Outcome:
-        source = self._asked.source(text)
+    async def send(self, text: str) -> Outcome | Unread:
+        message = self._messages.get(text) or self._first_message(text)
         try:
-            return await self._exchange(lambda _: self._request(source))
+            return await self._exchange(lambda _: message)
         except RequestError as error:
-            return Outcome(time.monotonic(), type(error).__name__, str(error))
+            return _failed(error, time.monotonic())
 
     async def close(self) -> None:
         await self._transport.close()
 
-    def _request(self, source: bytes) -> object:
-        return infer_request(self._model, {wire.TEXT.name: [source], wire.OPTIONS.name: [self._options]})
+    def _first_message(self, text: str) -> Message:
+        source = self._asked.source(text)
+        inputs = {wire.TEXT.name: [source], wire.OPTIONS.name: [self._options]}
+        message = self._messages[text] = infer_request(self._model, inputs)
+        return message
 
-    async def _call(self, build: Callable[[float], object]) -> Outcome:
-        sent_at = time.monotonic()
-        reply = await self._transport.call(build, self._asked.timeout_s)
-        finished_at = time.monotonic()
-        (translation,) = read_translations(reply, 1, finished_at - sent_at)
-        return Outcome(
-            finished_at,
-            text=translation.text,
-            source_tokens=translation.source_tokens,
-            target_tokens=translation.tokens,
-            queue_s=translation.timings.queue_ms / 1000,
-        )
+    async def _call(self, build: Build) -> Unread:
+        response = await self._transport.response(build, self._asked.timeout_s)
+        return Unread(functools.partial(_outcome, response, time.monotonic()))
 
-    async def _stream(self, build: Callable[[float], object]) -> Outcome:
-        reader, first_token_at = _DetailedReader(), None
+    async def _stream(self, build: Build) -> Outcome:
+        reader, first_token_at = _TimedReader(), None
         async for _ in self._transport.stream(build, self._asked.timeout_s, reader):
             if first_token_at is None:
                 first_token_at = time.monotonic()
+        translation = reader.result
+        if translation is None:
+            raise AssertionError("a stream ends with its last response, or with an error")
         return Outcome(
             reader.ended_at,
-            text=reader.text,
-            source_tokens=int(reader.about.get("source_tokens", 0)),
-            target_tokens=int(reader.about.get("target_tokens", reader.about.get("steps", 0))),
+            text=translation.text,
+            source_tokens=translation.source_tokens,
+            target_tokens=translation.tokens,
             first_token_at=first_token_at,
-            queue_s=float(reader.about.get("queue_ms", 0.0)) / 1000,
+            queue_s=translation.timings.queue_ms / 1000,
         )
 
 
-class _DetailedReader(StreamReader):
-    """Keeps the counts and the moment of the last response, which callers of a translation do not need."""
+def _outcome(response: Message, finished_at: float) -> Outcome:
+    """Only what is counted: a whole Translation would cost more than all the rest of a request's bookkeeping."""
+    try:
+        reply = Reply(response)
+        details, texts = reply.about(wire.DETAILS.name), reply.strings(wire.TRANSLATION.name)
+        return _counted(details, texts, finished_at)
+    except RequestError as error:
+        return _failed(error, finished_at)
+
+
+def _counted(details: dict[str, Any], texts: list[str], finished_at: float) -> Outcome:
+    try:
+        (about,) = details["texts"]
+        return Outcome(
+            finished_at,
+            text=texts[0],
+            source_tokens=int(about["source_tokens"]),
+            target_tokens=int(about["target_tokens"]),
+            queue_s=float(about["queue_ms"]) / 1000,
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise foreign_answer(f"its answer to one text can't be read ({error!r})") from None
+
+
+def _failed(error: RequestError, finished_at: float) -> Outcome:
+    return Outcome(finished_at, type(error).__name__, str(error))
+
+
+class _TimedReader(StreamReader):
+    """Keeps the moment of the last response on the clock of the load test."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.about: dict[str, Any] = {}
         self.ended_at = 0.0
 
     def read(self, response: Any | None) -> str | Failure:  # noqa: ANN401 - the signature is the base's
@@ -92,5 +117,4 @@ class _DetailedReader(StreamReader):
         piece = super().read(response)
         if self.ended and response is not None:
             self.ended_at = now
-            self.about = (Reply(response.infer_response).json(wire.DETAILS.name).get("texts") or [{}])[0]
         return piece

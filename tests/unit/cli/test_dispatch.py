@@ -18,6 +18,17 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
     assert "there is no command 'exprot'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["export", "inspect", "serve", "translate", "status", "probe", "loadtest", "plan"])
+def test_a_flag_that_does_not_exist_is_one_line_that_says_where_they_are(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "x", "--frobnicate"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"dragoman {command}: ")
+    assert f"dragoman {command} --help" in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize("when", ["the command is loaded", "it runs"])
 def test_a_part_that_is_not_installed_says_how_to_install_it(
     when: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

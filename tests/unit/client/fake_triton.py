@@ -15,6 +15,8 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from dragoman.wire import WIRE_VERSION
+
 Outputs = dict[str, tuple[str, tuple[int, ...], bytes]]
 
 
@@ -32,10 +34,11 @@ def unpacked(raw: bytes) -> list[bytes]:
     return found
 
 
-def details(texts: list[str]) -> dict[str, Any]:
+def details(texts: list[str], wire_version: int | None = WIRE_VERSION) -> dict[str, Any]:
     about = {"source_tokens": 3, "queue_ms": 1.5, "first_token_ms": 2.5, "total_ms": 4.0, "steps": 4}
-    about |= {"parts": 1, "cached": False, "finish": "eos"}
-    return {"model": "en-de", "version": "7", "request_id": "", "texts": [about for _ in texts]}
+    about |= {"target_tokens": 4, "score": -0.5, "parts": 1, "cached": False, "finish": "eos"}
+    named = {} if wire_version is None else {"wire_version": wire_version}
+    return named | {"model": "en-de", "version": "7", "request_id": "", "texts": [about for _ in texts]}
 
 
 def translated(texts: list[str], hypotheses: int = 1) -> Outputs:
@@ -95,17 +98,18 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     `gate` closed, no call of any kind is answered: the server hangs with its connections open.
     """
 
-    def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
+    def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0, host: str = "127.0.0.1") -> None:
         self.answers: deque[Refuse | Outputs | Callable[[Heard, Any], Outputs]] = deque()
         self.models: dict[str, Callable[[Heard, Any], Outputs]] = {}
         self.heard: list[Heard] = []
         self.chunks: list[str] = ["Wo ist ", "der ", "Bahnhof?"]
         self.ready = True
+        self.wire_version: int | None = WIRE_VERSION
         self.gate = threading.Event()
         self.gate.set()
         self._server = grpc.server(futures.ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
-        address = f"127.0.0.1:{port}"
+        self._host, address = host, f"{host}:{port}"
         if credentials is None:
             self.port = self._server.add_insecure_port(address)
         else:
@@ -114,7 +118,7 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     @property
     def url(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     def stop(self) -> None:
         self.gate.set()
@@ -157,14 +161,14 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
             if isinstance(answer, Refuse):
                 context.abort(answer.code, answer.message)
         for chunk in self.chunks:
-            yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk(chunk, final=False)))
+            yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk(chunk)))
             if self.answers and isinstance(self.answers[0], Refuse):
                 answer = self.answers.popleft()
                 context.abort(answer.code, answer.message)
             elif self.answers and callable(self.answers[0]):
                 self.answers.popleft()(heard, context)
         heard.answered = True
-        yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk("", final=True)))
+        yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk("", self.wire_version)))
 
     def _hear(self, request: Any, context: Any) -> Heard:
         inputs = {tensor.name: unpacked(raw) for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)}
@@ -178,8 +182,12 @@ def _translate(heard: Heard, context: Any) -> Outputs:
     return translated(heard.texts, heard.options.get("num_hypotheses", 1))
 
 
-def _chunk(text: str, *, final: bool) -> Outputs:
-    about = json.dumps(details([text]) if final else {})
+_MORE = -1
+
+
+def _chunk(text: str, last_of_version: int | None = _MORE) -> Outputs:
+    final = last_of_version != _MORE
+    about = json.dumps(details([text], last_of_version) if final else {})
     return {
         "CHUNK": ("BYTES", (1,), packed(text)),
         "FINAL": ("BOOL", (1,), struct.pack("?", final)),

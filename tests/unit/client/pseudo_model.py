@@ -17,6 +17,7 @@ import numpy as np
 from fake_triton import Heard, Outputs, packed
 
 from dragoman.search import DecodingOptions, Hypothesis, start_search
+from dragoman.wire import WIRE_VERSION
 
 VOCABULARY, EOS, START = 26, 0, 25
 
@@ -79,6 +80,7 @@ class PseudoModel:
         self._models = models
         self.open: dict[str, Session] = {}
         self.opened = 0
+        self.wire_version = WIRE_VERSION
         self.max_target_tokens = 40
         self.steps = 0
         self.vocabulary = dict.fromkeys(models, VOCABULARY)
@@ -91,7 +93,9 @@ class PseudoModel:
         self.open[session] = Session(heard.texts, self._models[name])
         prefix = [ord(letter) - ord("a") for letter in heard.options.get("prefix_text", "")]
         info: dict[str, Any] = {
+            "wire_version": self.wire_version,
             "model": name or "own",
+            "version": "7",
             "tokens": {"pad": START, "eos": EOS, "decoder_start": START},
             "generation": {"max_length": 30},
             "source_tokens": [len(text) for text in heard.texts],

@@ -9,7 +9,7 @@ from fake_triton import ScriptedTriton
 from pseudo_model import VOCABULARY, PseudoModel, log_softmax, logits_of, solo, spell
 
 from dragoman.client import AsyncTranslator, ClientDecoding, RetryPolicy, Step, Translator
-from dragoman.errors import InvalidRequest, UsageError
+from dragoman.errors import InvalidRequest, ServerError, UsageError
 from dragoman.search import DecodingOptions
 
 TEXTS = ["one", "another text", "a third", "four", "five five"]
@@ -59,6 +59,16 @@ def test_it_finds_what_the_search_finds_alone(decoder: Translator, options: dict
 def test_the_caches_are_freed_at_the_end(decoder: Translator, model: PseudoModel) -> None:
     decoder.translate(TEXTS)
     assert (model.opened, model.open) == (1, {})
+
+
+def test_it_says_which_version_of_the_model_answered(decoder: Translator) -> None:
+    assert decoder.translate("one").version == "7"
+
+
+def test_a_server_of_another_wire_version_is_not_guessed_at(decoder: Translator, model: PseudoModel) -> None:
+    model.wire_version += 1
+    with pytest.raises(ServerError, match=f"its MODEL_INFO is of version {model.wire_version}"):
+        decoder.translate("one")
 
 
 def test_a_session_that_was_lost_is_begun_again(decoder: Translator, model: PseudoModel) -> None:

@@ -28,6 +28,7 @@ from dragoman.errors import DragomanError, ServerError, TransportError, UsageErr
         ("[::1]:8001", ("[::1]:8001",), False),
         ("[::1]", ("[::1]:8001",), False),
         ("dns:///translate:8001", ("dns:///translate:8001",), False),
+        ("dns://10.0.0.2:53/translate", ("dns://10.0.0.2:53/translate:8001",), False),
         ("a:1, b:2,a:1", ("a:1", "b:2"), False),
         (["a:1", "b:2"], ("a:1", "b:2"), False),
     ],
@@ -53,6 +54,8 @@ def test_an_address_is_read_as_it_is_meant(written: str, targets: tuple[str, ...
         ":8001",
         "grpcs://a,b",
         "a/b",
+        "dns://translate:8001",
+        "dns:///",
     ],
 )
 def test_an_impossible_address_is_a_usage_error(written: str) -> None:

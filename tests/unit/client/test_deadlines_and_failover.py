@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import grpc
 import pytest
+from cable import Cable
 from fake_triton import UNAVAILABLE, Refuse, ScriptedTriton, until_cancelled
+from tiny_dns import naming
 
 from dragoman.client import AsyncTranslator, RetryPolicy, Translator, Window
 from dragoman.errors import DeadlineExceeded, Overloaded, TransportError
@@ -28,6 +30,36 @@ def test_two_servers_share_the_calls(both: tuple[ScriptedTriton, ScriptedTriton]
         for _ in range(10):
             translator.translate("hi")
     assert [len(server.heard) for server in both] == [5, 5]
+
+
+def test_a_name_with_two_addresses_is_two_servers() -> None:
+    one = ScriptedTriton()
+    other = ScriptedTriton(port=one.port, host="127.0.0.2")
+    try:
+        with (
+            naming("translate.test", ["127.0.0.1", "127.0.0.2"]) as name_server,
+            Translator(f"dns://{name_server}/translate.test:{one.port}") as translator,
+        ):
+            deadline = time.monotonic() + 10  # the second connection is made while the first is used already
+            while not (one.heard and other.heard):
+                assert time.monotonic() < deadline
+                translator.translate("hi")
+            other.stop()
+            assert [translator.translate(f"t{number}").text for number in range(10)] == [f"T{n}" for n in range(10)]
+    finally:
+        one.stop()
+        other.stop()
+
+
+def test_a_connection_that_died_silently_is_found_out_by_keepalive(triton: ScriptedTriton) -> None:
+    cable, once = Cable(triton.port), RetryPolicy.never()
+    with cable.plugged() as address, Translator(address, retry=once, keepalive_s=0.2, timeout_s=30) as translator:
+        assert translator.translate("hi").text == "HI"
+        cable.cut()
+        began_at = time.monotonic()
+        with pytest.raises(TransportError):
+            translator.translate("never heard")
+        assert time.monotonic() - began_at < 15
 
 
 def test_a_server_that_is_gone_costs_nobody_an_error(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:

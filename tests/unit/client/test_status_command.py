@@ -112,9 +112,16 @@ def test_a_counter_that_began_again_is_counted_from_zero() -> None:
 
 
 def test_labels_with_escapes_are_read() -> None:
-    scrape = Scrape.parse('x{model="a\\"b\\\\c",le="+Inf"} 1e3', 0.0)
-    assert scrape.label_values("x", "model") == ['a"b\\c']
+    scrape = Scrape.parse('x{model="a\\"b\\\\c\\nd",le="+Inf"} 1e3', 0.0)
+    assert scrape.label_values("x", "model") == ['a"b\\c\nd']
     assert scrape.total("x") == 1000
+
+
+def test_comments_and_timestamps_are_not_values() -> None:
+    scrape = Scrape.parse('# x 7\nx{a="1"} 2.5 1700000000\nx{a="2"} +Inf\n', 0.0)
+    assert scrape.values_of("x") == [2.5, float("inf")]
+    assert scrape.values_of("x", a="1") == [2.5]
+    assert scrape.values_of("y") == []
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "{} 1", "x notanumber"])
@@ -123,7 +130,12 @@ def test_what_is_no_metric_is_left_out(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "url"), [("host:8001", "http://host:8002/metrics"), ("dns:///name:8001", "http://name:8002/metrics")]
+    ("target", "url"),
+    [
+        ("host:8001", "http://host:8002/metrics"),
+        ("dns:///name:8001", "http://name:8002/metrics"),
+        ("dns://10.0.0.2:53/name:8001", "http://name:8002/metrics"),
+    ],
 )
 def test_metrics_are_looked_for_beside_the_server(target: str, url: str) -> None:
     assert metrics_url_of(target) == url

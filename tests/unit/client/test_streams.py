@@ -8,6 +8,7 @@ from fake_triton import UNAVAILABLE, Refuse, ScriptedTriton, until_cancelled
 
 from dragoman.client import AsyncTranslator, RetryPolicy, Translator
 from dragoman.errors import InvalidRequest, ServerError, UsageError
+from dragoman.wire import WIRE_VERSION
 
 
 def test_pieces_come_one_by_one_and_are_the_translation(translator: Translator) -> None:
@@ -29,6 +30,26 @@ def test_timings_are_known_at_the_end_and_not_before(translator: Translator) -> 
     list(stream)
     assert stream.timings is not None
     assert stream.timings.first_token_ms == 2.5
+
+
+def test_the_result_is_known_at_the_end_and_as_complete_as_any(translator: Translator) -> None:
+    stream = translator.stream("hi")
+    next(stream)
+    assert stream.result is None
+    list(stream)
+    assert stream.result is not None
+    assert (stream.result.text, stream.result.score, stream.result.tokens) == ("Wo ist der Bahnhof?", -0.5, 4)
+    assert (stream.result.source_tokens, stream.result.model, stream.result.version) == (3, "en-de", "7")
+    assert stream.result.timings == stream.timings
+
+
+@pytest.mark.parametrize("wire_version", [None, WIRE_VERSION + 1])
+def test_a_stream_of_another_wire_version_is_not_guessed_at(
+    translator: Translator, triton: ScriptedTriton, wire_version: int | None
+) -> None:
+    triton.wire_version = wire_version
+    with pytest.raises(ServerError, match=f"not of wire version {WIRE_VERSION}: its DETAILS"):
+        list(translator.stream("hi"))
 
 
 def test_leaving_a_stream_stops_the_work_in_the_server(translator: Translator, triton: ScriptedTriton) -> None:

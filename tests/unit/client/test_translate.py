@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import threading
 
 import grpc
 import pytest
-from fake_triton import UNAVAILABLE, Heard, Outputs, Refuse, ScriptedTriton, packed, translated, until_cancelled
+from fake_triton import UNAVAILABLE, Heard, Outputs, Refuse, ScriptedTriton, details, packed, translated, until_cancelled
 
 from dragoman.client import AsyncTranslator, RetryPolicy, Translation, Translator
 from dragoman.errors import (
@@ -19,6 +20,7 @@ from dragoman.errors import (
     Timeout,
     UsageError,
 )
+from dragoman.wire import WIRE_VERSION
 
 INVALID = Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: beam_size=99 is more than this server allows (16)")
 
@@ -160,6 +162,13 @@ def test_a_silent_server_ends_in_a_timeout(translator: Translator, triton: Scrip
         translator.translate("hi", timeout_s=0.2)
 
 
+def test_a_server_that_is_unloading_its_models_is_asked_again(translator: Translator, triton: ScriptedTriton) -> None:
+    going = "Request for unknown model: 'translate' has no available versions"
+    triton.answers.append(Refuse(grpc.StatusCode.NOT_FOUND, going))
+    assert translator.translate("hi").text
+    assert len(triton.heard) == 2
+
+
 def test_an_unavailable_server_is_asked_again(translator: Translator, triton: ScriptedTriton) -> None:
     triton.answers.extend([UNAVAILABLE, UNAVAILABLE])
     assert translator.translate("hi").text == "HI"
@@ -190,12 +199,22 @@ def test_an_overloaded_server_says_when_to_come_back(triton: ScriptedTriton) -> 
         translated(["hi"]) | {"TRANSLATION": ("BYTES", (1, 1), b"\xff\x00\x00\x00short")},
         translated(["hi"]) | {"SCORE": ("FP32", (1, 7), b"\0\0\0\0")},
         translated(["hi"]) | {"SCORE": ("FP8", (1, 1), b"\0")},
+        translated(["hi"]) | {"DETAILS": ("BYTES", (1,), packed(json.dumps(details(["hi"], wire_version=None))))},
         {},
     ],
 )
 def test_an_answer_of_another_version_says_so(translator: Translator, triton: ScriptedTriton, broken: Outputs) -> None:
     triton.answers.append(broken)
-    with pytest.raises(ServerError, match="same"):
+    with pytest.raises(ServerError, match=f"not of wire version {WIRE_VERSION}: .* of the same dragoman release"):
+        translator.translate("hi")
+
+
+def test_the_version_of_a_newer_server_is_named_whatever_else_it_changed(
+    translator: Translator, triton: ScriptedTriton
+) -> None:
+    about = json.dumps({"wire_version": WIRE_VERSION + 1, "answers": []})
+    triton.answers.append({"DETAILS": ("BYTES", (1,), packed(about))})
+    with pytest.raises(ServerError, match=f"its DETAILS is of version {WIRE_VERSION + 1}"):
         translator.translate("hi")
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from dragoman.wire import WIRE_VERSION
+
 
 @dataclass
 class Script:
@@ -24,6 +26,7 @@ class Script:
     error: Callable[[int], tuple[grpc.StatusCode, str] | None] = lambda _: None
     translate: Callable[[str, int], str] = lambda text, _: text.upper()
     tokens: int = 5
+    untold: tuple[str, ...] = ()
     stalls_until: float = 0.0
     received: list[str] = field(default_factory=list)
     options: list[dict[str, object]] = field(default_factory=list)
@@ -36,8 +39,11 @@ def _bytes(text: str) -> bytes:
 
 
 def _details(script: Script) -> str:
-    about = {"source_tokens": 3, "queue_ms": 2.0, "first_token_ms": 3.0, "total_ms": 4.0, "steps": script.tokens}
-    return json.dumps({"model": "scripted", "version": "1", "texts": [about]})
+    about = {"source_tokens": 3, "queue_ms": 2.0, "first_token_ms": 3.0, "total_ms": 4.0, "steps": 3 * script.tokens}
+    about |= {"target_tokens": script.tokens, "score": -0.5}
+    for name in script.untold:
+        del about[name]
+    return json.dumps({"wire_version": WIRE_VERSION, "model": "scripted", "version": "1", "texts": [about]})
 
 
 class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -104,7 +110,7 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 @contextlib.contextmanager
-def serving(script: Script) -> Iterator[str]:
+def serving(script: Script, credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
     """The server's address while it runs, in a thread with its own event loop."""
     started, addresses = threading.Event(), []
     # select() keeps a delay to microseconds; epoll would round it up to the next millisecond.
@@ -114,7 +120,9 @@ def serving(script: Script) -> Iterator[str]:
     async def main() -> None:
         server = grpc.aio.server()
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(script), server)
-        addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        anywhere = "127.0.0.1:0"
+        port = server.add_secure_port(anywhere, credentials) if credentials else server.add_insecure_port(anywhere)
+        addresses.append(f"127.0.0.1:{port}")
         await server.start()
         started.set()
         await leave.wait()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from known_results import result_of
 from scripted_triton import Script, serving
@@ -53,6 +54,37 @@ def test_a_run_shows_its_figures_and_writes_both_files(
     assert "sentences/s" in printed.out
     assert "✓ p99<5s" in printed.out
     assert str(tmp_path / "run.html") in printed.err.replace("\n", "")
+
+
+@pytest.fixture
+def mutual_tls(certificates: Path) -> Iterator[str]:
+    """A server that asks for a certificate of its clients, too."""
+    key, certificate, roots = ((certificates / name).read_bytes() for name in ("server.key", "server.pem", "authority.pem"))
+    credentials = grpc.ssl_server_credentials([(key, certificate)], roots, require_client_auth=True)
+    with serving(Script(), credentials) as address:
+        yield f"grpcs://{address}"
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_load_goes_over_mutual_tls(
+    mutual_tls: str, certificates: Path, sentences: Path, tmp_path: Path, stream: list[str]
+) -> None:
+    tls = ("--tls-ca", certificates / "authority.pem")
+    tls += ("--tls-cert", certificates / "client.pem", "--tls-key", certificates / "client.key")
+    load = ("--workload", sentences, "--rate", "20/s", "--duration", "0.5s", "--warm-up", "0s", "--workers", "2")
+    assert loadtest("--to", mutual_tls, *tls, *load, *stream, "--metrics", "off", "--output", tmp_path / "run") == 0
+    result = read_result(tmp_path / "run.json")
+    assert result.tally.latency.count == 10
+    assert not result.tally.errors
+
+
+def test_load_over_tls_that_nobody_trusts_is_one_line_and_exit_code_1(
+    mutual_tls: str, sentences: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert loadtest("--to", mutual_tls, "--workload", sentences, "--rate", "5/s", "--output", tmp_path / "run") == 1
+    error = capfd.readouterr().err
+    assert "not signed by a trusted authority" in error
+    assert error.count("\n") == 1
 
 
 def test_a_broken_objective_is_exit_code_1(server: str, sentences: Path, tmp_path: Path) -> None:

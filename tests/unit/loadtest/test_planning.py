@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def a_run(rows: list[float], beam_size: int | None = 1) -> RunResult:
     )
     info = RunInfo("a:8001", "w.txt", 10, "open loop", None, beam_size, False, 1, 1.0, 0, "2026-01-01T00:00:00")
     return RunResult(info, tally, ClientUse((0.1,), None, 0.0, 0.0, 0.03), Quality(10, 0, None, None), server)
+
+
+def test_what_a_busy_server_does_between_steps_is_paid_at_every_step() -> None:
+    between_s = 0.0004
+    quiet = a_run([2.0, 4.0, 6.0, 8.0, 10.0])
+    # In the last second one step came after the other.
+    last = quiet.server[-1]
+    assert last.step_mean_s is not None
+    busy = dataclasses.replace(last, steps=1.0 / (last.step_mean_s + between_s))
+    profile = profile_of(dataclasses.replace(quiet, server=(*quiet.server[:-1], busy)))
+    assert profile.steps.base_s == pytest.approx(BASE_S + between_s)
+    assert profile.steps.row_s == pytest.approx(ROW_S)
+
+
+def test_a_server_that_had_idle_moments_all_the_time_says_nothing_about_what_is_between_steps() -> None:
+    assert profile_of(a_run([2.0, 3.0, 4.0, 5.0, 6.0])).steps.base_s == pytest.approx(BASE_S)
 
 
 def test_a_server_of_one_row_is_the_queue_that_theory_knows() -> None:

@@ -15,6 +15,7 @@ from dragoman.client.addresses import parse_addresses
 from dragoman.errors import DragomanError, RequestError
 from dragoman.loadtest.arrivals import shape_named
 from dragoman.loadtest.plan import ClosedLoop, OpenLoop, Plan
+from dragoman.loadtest.remarks import remarks_on
 from dragoman.loadtest.run import Snapshot, run
 from dragoman.loadtest.sender import RequestSettings, Target
 from dragoman.loadtest.workload import Item, Workload
@@ -33,13 +34,13 @@ def constant(rate: float, duration_s: float) -> OpenLoop:
 
 
 def test_percentiles_are_those_of_the_server() -> None:
-    script = Script(delay_s=lambda number: 0.4 if number % 20 == 7 else 0.1)  # one in twenty: p90 fast, p99 slow
+    script = Script(delay_s=lambda number: 1.2 if number % 20 == 7 else 0.2)  # one in twenty: p90 fast, p99 slow
     with serving(script) as address:
         result = run(plan(address, constant(60, 3), workers=2))
     latency = result.figures.latency
-    assert 0.1 <= latency.p50 < 0.13
-    assert 0.1 <= latency.p90 < 0.15
-    assert 0.4 <= latency.p99 < 0.48
+    assert 0.2 <= latency.p50 < 0.5  # a busy machine adds to all of them
+    assert 0.2 <= latency.p90 < 0.8
+    assert 1.2 <= latency.p99 < 1.8
     assert result.figures.requests == 180
     assert result.figures.answered_rate == pytest.approx(60, rel=0.05)
     assert result.figures.error_share == 0
@@ -62,8 +63,8 @@ def test_a_server_that_stands_still_shows_in_an_open_loop_and_hides_in_a_closed_
     with serving(script) as address:
         open_p50, open_p75, open_max = stalling(address, script, constant(40, 3))
         closed_p50, closed_p75, closed_max = stalling(address, script, ClosedLoop(1, 3))
-    assert open_max > 0.9
-    assert closed_max > 0.9  # one user sees it once
+    assert open_max > 0.7
+    assert closed_max > 0.7  # one user sees it once
     assert closed_p50 < closed_p75 < 0.1  # and forgets it among the many fast answers: coordinated omission
     assert open_p50 < 0.1
     assert 0.1 < open_p75 < 0.6  # a third of all requests were due while it stood still, evenly: p75 is ~0.24 s
@@ -76,6 +77,40 @@ def test_every_arrival_is_sent_once_whatever_the_number_of_workers() -> None:
     warm_up, first_of_each_worker = 5, 2
     assert result.figures.requests == 32
     assert len(script.received) == 32 + warm_up + first_of_each_worker
+
+
+def test_several_servers_share_the_load() -> None:
+    one, other = Script(), Script()
+    with serving(one) as first, serving(other) as second:
+        result = run(plan(f"{first},{second}", constant(40, 1), warm_up_s=0.0))
+    assert result.figures.requests == 40
+    assert not result.tally.errors
+    assert [len(one.received), len(other.received)] == pytest.approx([20, 20], abs=1)
+
+
+def test_an_open_loop_keeps_no_more_open_than_it_may_and_forgets_none() -> None:
+    script = Script(delay_s=lambda _: 0.5)
+    with serving(script) as address:
+        result = run(plan(address, constant(40, 2), max_in_flight=8, workers=2))
+    assert script.most_at_once == 8
+    assert result.figures.requests == 80
+    assert result.tally.latency.count == 80
+    assert result.figures.latency.max > 2  # 80 requests, 8 at a time, half a second each: from when they were due
+    assert result.tally.held_back > 40
+    assert any("left late" in remark for remark in remarks_on(result))
+
+
+def test_a_server_that_is_far_behind_does_not_make_the_client_the_limit() -> None:
+    with serving(Script(delay_s=lambda _: 0.5)) as address:
+        result = run(plan(address, constant(40, 2), max_in_flight=4))
+    assert result.client.lag_p99_s < 0.1
+
+
+def test_an_open_loop_with_room_holds_nothing_back() -> None:
+    with serving(Script(delay_s=lambda _: 0.1)) as address:
+        result = run(plan(address, constant(40, 1)))
+    assert result.tally.held_back == 0
+    assert result.client.lag_p99_s < 0.1
 
 
 def test_a_closed_loop_keeps_exactly_its_number_in_flight() -> None:
@@ -180,6 +215,12 @@ def test_a_server_that_is_down_is_said_before_any_load() -> None:
     with pytest.raises(RequestError, match=address):
         run(plan(address, constant(10, 1)))
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("untold", ["source_tokens", "target_tokens", "queue_ms"])
+def test_an_answer_without_its_counts_is_no_answer(untold: str) -> None:
+    with serving(Script(untold=(untold,))) as address, pytest.raises(RequestError, match=untold):
+        run(plan(address, constant(10, 1)))
 
 
 def test_a_worker_that_dies_ends_the_run_with_an_error() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from dragoman.errors import UsageError
 from dragoman.loadtest.client_use import ClientUse, MachineClock
-from dragoman.loadtest.prometheus import Sample, parse, total
-from dragoman.loadtest.scraper import Scraper, default_metrics_url
+from dragoman.loadtest.scraper import Scraper, ServerSample
 
 SCRAPE = """\
 # HELP dragoman_queue_seconds_sum From arrival to the running batch
@@ -26,27 +25,13 @@ dragoman_queued_requests{{model="en-de"}} 3
 """
 
 
-def test_prometheus_text_is_read_with_labels_escapes_and_odd_values() -> None:
-    text = '# a comment\nup 1\nnamed{a="x",b="quote \\" and \\\\ and \\n"} 2.5e3 1700000000\nbig +Inf\nnot a line\n'
-    assert parse(text) == [
-        Sample("up", (), 1.0),
-        Sample("named", (("a", "x"), ("b", 'quote " and \\ and \n')), 2500.0),
-        Sample("big", (), float("inf")),
-    ]
-
-
-def test_a_total_is_over_all_labels_and_none_without_the_metric() -> None:
-    samples = parse('hits{model="a"} 1\nhits{model="b"} 2\n')
-    assert total(samples, "hits") == 3
-    assert total(samples, "misses") is None
-
-
 class _Metrics(http.server.BaseHTTPRequestHandler):
     scrapes = 0
 
     def do_GET(self) -> None:
         number = _Metrics.scrapes = _Metrics.scrapes + 1
-        body = SCRAPE.format(queue_sum=number * 3.0, count=number * 30, steps=number * 10, rows=number * 80).encode()
+        text = "nv_gpu_utilization 0.5\n" if self.path == "/other" else SCRAPE
+        body = text.format(queue_sum=number * 3.0, count=number * 30, steps=number * 10, rows=number * 80).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -64,18 +49,29 @@ def metrics_url() -> Iterator[str]:
         server.shutdown()
 
 
-def test_samples_say_what_happened_between_two_scrapes(metrics_url: str) -> None:
+def _first_sample(scraper: Scraper) -> ServerSample:
     began = time.monotonic()
-    with Scraper(metrics_url) as scraper:
+    with scraper:
         while not (samples := scraper.samples(began)):
             assert time.monotonic() < began + 10
             time.sleep(0.02)
-    assert samples[0].queue_mean_s == pytest.approx(0.1)
-    assert samples[0].rows_per_step == pytest.approx(8)
-    assert samples[0].occupancy == 0.5
-    assert samples[0].queued == 3
-    assert samples[0].at_s > 0
+    return samples[0]
+
+
+def test_samples_say_what_happened_between_two_scrapes(metrics_url: str) -> None:
+    scraper = Scraper(metrics_url)
+    sample = _first_sample(scraper)
+    assert sample.queue_mean_s == pytest.approx(0.1)
+    assert sample.rows_per_step == pytest.approx(8)
+    assert sample.occupancy == 0.5
+    assert sample.queued == 3
+    assert sample.at_s > 0
     assert scraper.problem is None
+
+
+def test_a_server_with_other_metrics_is_not_said_to_be_idle(metrics_url: str) -> None:
+    sample = _first_sample(Scraper(metrics_url.replace("/metrics", "/other")))
+    assert (sample.queue_mean_s, sample.rows_per_step, sample.occupancy, sample.queued, sample.steps) == (None,) * 5
 
 
 def test_metrics_that_can_not_be_read_are_a_remark_not_a_failure() -> None:
@@ -91,11 +87,6 @@ def test_metrics_that_can_not_be_read_are_a_remark_not_a_failure() -> None:
 def test_metrics_come_over_http_only() -> None:
     with pytest.raises(UsageError, match="http"):
         Scraper("file:///etc/passwd")
-
-
-def test_metrics_are_looked_for_beside_the_server() -> None:
-    assert default_metrics_url("gpu7:8001") == "http://gpu7:8002/metrics"
-    assert default_metrics_url("dns:///translate.local:8001") == "http://translate.local:8002/metrics"
 
 
 def test_a_client_that_kept_pace_is_no_limit() -> None:

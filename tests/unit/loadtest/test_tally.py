@@ -74,3 +74,9 @@ def test_a_tally_survives_json() -> None:
 @pytest.mark.parametrize(("duration_s", "slices"), [(3.0, 30), (60.0, 60), (200.0, 200), (3600.0, 300)])
 def test_a_run_has_neither_too_few_nor_too_many_slices(duration_s: float, slices: int) -> None:
     assert duration_s / slice_length_s(duration_s) == pytest.approx(slices)
+
+
+def test_requests_that_were_held_back_are_added_up_and_written_down() -> None:
+    whole, part = Tally(10.0, 1.0, held_back=2), Tally(10.0, 1.0, held_back=3)
+    whole.add(part)
+    assert Tally.from_json(json.loads(json.dumps(whole.to_json()))).held_back == 5

@@ -3,13 +3,15 @@
 A decoding step takes  base + rows · per_row  seconds, encoding of newcomers included: both are fitted to the seconds of the
 run, in which the server decoded batches of different sizes. On a machine that is disturbed at times slow seconds have larger
 batches *because* they are slow, so the price of a row comes out too high rather than too low.
+What passes between two steps (answers leave, newcomers come) is no step's, but a server that is never idle pays it each
+time: the busiest second of the run says how much it is, and it is added to base.
 What the fit leaves over is kept and drawn from again.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 _FEWEST_SAMPLES = 5
 _NARROWEST = 1.3
 """The largest batches of the run must be so much larger than the smallest, or the price of a row is a guess."""
+_BUSY = 0.85
+"""A second of which less was spent in steps had idle moments, and can't say what passes between two steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,11 @@ def profile_of(result: RunResult) -> Profile:
     if not lengths:
         raise UsageError("the load test has no lengths of translations: repeat it with this dragoman")
     row_steps = sum(_number(sample.rows_per_step) * _number(sample.steps) for sample in samples)
-    tokens = result.figures.target_token_rate * _span_s(samples)
+    tokens = result.figures.target_token_rate * sum(_spans_s(samples))
     rows = result.info.beam_size or max(1, round(row_steps / tokens))
+    steps = _fit(samples)
     return Profile(
-        steps=_fit(samples),
+        steps=dataclasses.replace(steps, base_s=steps.base_s + _between_steps_s(samples)),
         lengths=tuple(lengths),
         # Searches run longer than their best hypothesis, and the end of a sentence is a step too.
         steps_per_token=max(row_steps / (tokens * rows), 1.0),
@@ -103,11 +108,21 @@ def _is_complete(sample: ServerSample) -> bool:
     return bool(sample.rows_per_step and sample.step_mean_s and sample.steps)
 
 
-def _span_s(samples: Sequence[ServerSample]) -> float:
-    """The time that the samples stand for: each for what passed since the one before."""
-    ends = [sample.at_s for sample in samples]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(ends)]
-    return sum(gaps) + (gaps[0] if gaps else math.nan)
+def _between_steps_s(samples: Sequence[ServerSample]) -> float:
+    """Of the busiest second, time without a step for each step; 0 when the server was never busy enough to say."""
+    counts = [_number(sample.steps) for sample in samples]
+    spans_s = _spans_s(samples)
+    decoding_s = [count * _number(sample.step_mean_s) for count, sample in zip(counts, samples, strict=True)]
+    busy, place = max(
+        (spent_s / span_s, place) for place, (spent_s, span_s) in enumerate(zip(decoding_s, spans_s, strict=True))
+    )
+    return max(spans_s[place] - decoding_s[place], 0.0) / counts[place] if busy >= _BUSY else 0.0
+
+
+def _spans_s(samples: Sequence[ServerSample]) -> list[float]:
+    """The time that each sample stands for: what passed since the one before."""
+    gaps = [later.at_s - earlier.at_s for earlier, later in itertools.pairwise(samples)]
+    return [gaps[0], *gaps]
 
 
 def _number(value: float | None) -> float:

@@ -42,7 +42,7 @@ def render_page(result: RunResult, verdicts: Sequence[Verdict] = (), capacity: C
             _durations(result.figures),
             _errors(result),
             f"<footer>dragoman {version('dragoman')} · started {_text(result.info.started)} · seed {result.info.seed} · "
-            f"{result.info.workers} worker process{'es' if result.info.workers > 1 else ''}</footer></main>",
+            f"{_workers(result)}</footer></main>",
             f"<script>{(here / 'hover.js').read_text(encoding='utf-8')}</script></body></html>",
         ]
     )
@@ -127,3 +127,9 @@ def _errors(result: RunResult) -> str:
 
 def _text(words: str) -> str:
     return html.escape(words)
+
+
+def _workers(result: RunResult) -> str:
+    processes = f"{result.info.workers} worker process{'es' if result.info.workers > 1 else ''}"
+    busiest = max(result.client.worker_cpu, default=None)
+    return processes if busiest is None else f"{processes}, the busiest used {busiest:.0%} of a processor"
