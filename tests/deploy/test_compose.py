@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from compose_files import ROOT, compose, option, versions
 
 from dragoman.client import probe_command
+from dragoman.export import command as export_command
 from dragoman.loadtest import command as loadtest_command
 from dragoman.serving import command as serve_command
 
@@ -46,19 +48,37 @@ def test_every_bind_mount_but_what_the_export_makes_exists(services: dict[str, A
     assert missing <= {"bundles", "bundles/en-de", "reports"}
 
 
+def test_every_service_is_confined() -> None:
+    services = compose("docker-compose.yml", "deploy/compose/replicas.yml")["services"]
+    for name, service in services.items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert int(service["mem_limit"]) > 0, name
+        assert "nginx-unprivileged" in service["image"] or not service["user"].startswith(("0", "root")), name
+
+
+def test_only_what_the_one_shot_services_make_is_written_to_the_host(services: dict[str, Any]) -> None:
+    writable = {
+        (name, Path(mount["source"]).relative_to(ROOT).as_posix())
+        for name, service in services.items()
+        for mount in service["volumes"]
+        if mount["type"] == "bind" and not mount.get("read_only")
+    }
+    assert writable == {("export", "bundles"), ("loadtest", "reports")}
+
+
 @pytest.mark.parametrize("name", TRITONS)
-def test_the_server_is_confined(services: dict[str, Any], name: str) -> None:
-    service = services[name]
-    assert service["read_only"]
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    assert not service["user"].startswith(("0", "root"))
-    assert all(mount["read_only"] for mount in service["volumes"] if mount["type"] == "bind")
+def test_tensors_have_shared_memory_and_connections_have_descriptors(services: dict[str, Any], name: str) -> None:
+    assert int(services[name]["shm_size"]) >= 256 << 20
+    assert services[name]["ulimits"]["nofile"]["soft"] >= 65536
+    assert services[name]["ulimits"]["memlock"] == -1
 
 
 def test_every_port_is_open_to_this_machine_only(services: dict[str, Any]) -> None:
-    ports = [port for service in services.values() for port in service.get("ports", [])]
-    assert len(ports) == 6
+    balanced = compose("docker-compose.yml", "deploy/compose/replicas.yml")["services"]
+    ports = [port for service in (*services.values(), balanced["balancer"]) for port in service.get("ports", [])]
+    assert len(ports) == 7
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
 
@@ -104,6 +124,40 @@ def test_the_load_test_takes_its_command_and_measures_the_servers_alias(services
     assert asked.to == "triton:8001"
     assert all("triton" in services[name]["networks"]["default"]["aliases"] for name in TRITONS)
     assert services["loadtest"]["restart"] == services["export"]["restart"] == "no"
+
+
+def test_the_export_takes_its_command_and_writes_what_is_served(services: dict[str, Any]) -> None:
+    first, *arguments = services["export"]["command"]
+    assert first == "export"
+    asked = parsed(export_command, arguments)
+    places = {mount["target"]: Path(mount["source"]) for mount in services["export"]["volumes"]}
+    assert (places[str(asked.checkpoint)] / "config.json").is_file()
+    written = places[str(asked.output.parent)] / asked.output.name
+    assert all(written == Path(services[name]["volumes"][0]["source"]) for name in TRITONS)
+
+
+def test_prometheus_finds_its_files_and_the_servers(services: dict[str, Any]) -> None:
+    mounted = {mount["target"] for mount in services["prometheus"]["volumes"]}
+    config_path = Path(option(services["prometheus"]["command"], "--config.file"))
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
+    assert {str(config_path), *(str(config_path.parent / rules) for rules in config["rule_files"])} <= mounted
+    assert option(services["prometheus"]["command"], "--storage.tsdb.path") in mounted
+    (names,) = [found for job in config["scrape_configs"] for found in job["dns_sd_configs"]]
+    for name in TRITONS:
+        assert set(names["names"]) <= set(services[name]["networks"]["default"]["aliases"])
+        assert parsed(serve_command, services[name]["command"][1:]).metrics_address.port == names["port"]
+
+
+def test_grafana_opens_with_the_dashboard_and_knows_its_prometheus(services: dict[str, Any]) -> None:
+    places = {mount["target"]: Path(mount["source"]) for mount in services["grafana"]["volumes"]}
+    provisioned = places["/etc/grafana/provisioning"]
+    (provider,) = yaml.safe_load((provisioned / "dashboards/dragoman.yml").read_text(encoding="utf-8"))["providers"]
+    home = Path(services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert str(home.parent) == provider["options"]["path"]
+    dashboard = json.loads((places[str(home.parent)] / home.name).read_text(encoding="utf-8"))
+    (source,) = yaml.safe_load((provisioned / "datasources/prometheus.yml").read_text(encoding="utf-8"))["datasources"]
+    assert {panel["datasource"]["uid"] for panel in dashboard["panels"] if panel["type"] != "row"} == {source["uid"]}
+    assert source["url"] == f"http://prometheus:{services['prometheus']['ports'][0]['target']}"
 
 
 def test_images_are_those_of_the_version_file(services: dict[str, Any]) -> None:

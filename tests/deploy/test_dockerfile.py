@@ -123,6 +123,19 @@ def test_the_locked_versions_are_those_of_the_images_python() -> None:
     assert {f"onnxruntime=={onnxruntime}", f"onnxruntime-gpu=={onnxruntime}"} <= set(locked)
 
 
+def test_the_gpu_image_brings_the_tensorrt_of_onnxruntimes_provider() -> None:
+    """The image's own is of another major version, which the provider does not load."""
+    known = versions()
+    tensorrt = known["runtime"]["tensorrt"]
+    assert tensorrt.split(".")[0] != known["triton"]["tensorrt"].split(".")[0]
+    locked = (ROOT / f"constraints/python{known['triton']['python']}.txt").read_text(encoding="utf-8").splitlines()
+    assert any(line.startswith(f"tensorrt_cu{known['runtime']['onnxruntime_cuda']}_libs=={tensorrt}.") for line in locked)
+    extra = re.search(r"^container-gpu = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S)
+    assert extra is not None
+    assert f"tensorrt_cu{known['runtime']['onnxruntime_cuda']}_libs" in extra[1]
+    assert any("tensorrt_libs" in step and "ldconfig" in step for step in instructions("RUN", "serving"))
+
+
 def test_a_digest_pins_the_image() -> None:
     (serving,) = [line for line in DOCKERFILE.splitlines() if line.startswith("FROM") and line.endswith("AS serving")]
     assert serving == "FROM ${TRITON_IMAGE}:${TRITON_TAG}${TRITON_DIGEST:+@${TRITON_DIGEST}} AS serving"

@@ -36,7 +36,9 @@ def test_the_gpu_page_has_the_version_files_versions() -> None:
         f"| Python | {known['triton']['python']},",
         f"| GPU | compute capability {known['triton']['compute_capability']} ",
         f"| ONNX Runtime | {known['runtime']['onnxruntime']} ",
-        f"| TensorRT | {known['runtime']['tensorrt']},",
+        f"| TensorRT of route 1 | {known['runtime']['tensorrt']}:",
+        f"| TensorRT of route 2 | {known['triton']['tensorrt']},",
+        f"pip install 'tensorrt=={known['triton']['tensorrt']}.*'",
         f"| TensorRT-RTX | {known['runtime']['tensorrt_rtx']},",
     ):
         assert row in text, row
@@ -58,6 +60,15 @@ def test_the_commands_shown_take_the_options_shown(page: Path) -> None:
         parser = argparse.ArgumentParser(exit_on_error=False)
         importlib.import_module(modules[name]).configure(parser)
         parser.parse_args(arguments)
+
+
+def test_the_capacity_page_shows_every_run_of_the_last_measurement() -> None:
+    page = (ROOT / "docs/capacity.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- planner_error: begin -->\n(.*?)\n<!-- planner_error: end -->", page, re.DOTALL)
+    assert block is not None
+    measured = (ROOT / "benchmarks/results/planner_error.md").read_text(encoding="utf-8")
+    assert measured.rstrip().endswith(block[1])
+    assert block[1].startswith("| round |")
 
 
 def test_the_embedded_triton_is_the_version_files() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -126,6 +127,31 @@ def test_every_query_of_the_dashboard_is_answered(prometheus: Prometheus, server
         eventually(all_answered, timeout_s=45)
     finally:
         caller.close()
+
+
+@NEEDS_PROMETHEUS
+def test_the_autoscalers_metrics_are_answered(prometheus: Prometheus, server: Server) -> None:
+    """The adapter fills in the labels of a cluster; here they are those of the scrape."""
+    adapter = yaml.safe_load((ROOT / "deploy/prometheus/adapter.yml").read_text(encoding="utf-8"))
+    queries = [
+        rule["metricsQuery"].replace("<<.GroupBy>>", "instance").replace("<<.LabelMatchers>>", 'job="dragoman"')
+        for rule in adapter["rules"]["custom"]
+    ]
+    caller = server.caller()
+    try:
+
+        def all_numbers() -> bool:
+            caller.translate(["Where is the station?"], cache=False)
+            return all(math.isfinite(float(value["value"][1])) for query in queries for value in one_each(prometheus, query))
+
+        eventually(all_numbers, timeout_s=45)
+    finally:
+        caller.close()
+
+
+def one_each(prometheus: Prometheus, query: str) -> list[dict[str, Any]]:
+    """A value for the one server; NaN while there is none."""
+    return prometheus.query(query) or [{"value": [0, "nan"]}]
 
 
 def answered(prometheus: Prometheus, query: str) -> bool:
