@@ -18,8 +18,10 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from dragoman.wire import WIRE_VERSION
+
 ABOUT = {"source_tokens": 9, "queue_ms": 0.1, "first_token_ms": 1.0, "total_ms": 9.0, "steps": 9}
-ABOUT |= {"parts": 1, "cached": False, "finish": "eos"}
+ABOUT |= {"target_tokens": 9, "score": -0.5, "parts": 1, "cached": False, "finish": "eos"}
 
 
 class ConstantTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -30,7 +32,8 @@ class ConstantTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802, ANN401, ARG002
         texts = request.inputs[0].shape[0]
-        details = json.dumps({"model": "en-de", "version": "1", "request_id": "x", "texts": [ABOUT] * texts}).encode()
+        about = {"wire_version": WIRE_VERSION, "model": "en-de", "version": "1", "request_id": "x"}
+        details = json.dumps({**about, "texts": [ABOUT] * texts}).encode()
         response = service_pb2.ModelInferResponse(model_name="translate", model_version="1")
         for name, datatype, shape, raw in (
             ("TRANSLATION", "BYTES", (texts, 1), request.raw_input_contents[0]),

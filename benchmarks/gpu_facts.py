@@ -48,7 +48,8 @@ def version_remarks() -> list[str]:
     packages = {
         "onnxruntime-gpu": "runtime.onnxruntime",
         "onnxruntime": "runtime.onnxruntime",
-        "tensorrt": "runtime.tensorrt",
+        "tensorrt_cu13_libs": "runtime.tensorrt",
+        "tensorrt": "triton.tensorrt",
     }
     remarks = []
     for package, key in packages.items():

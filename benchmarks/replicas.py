@@ -22,7 +22,7 @@ from dragoman.serving.supervisor.ports import free_port
 
 __all__ = ["Balancer", "Replica", "SteadyLoad", "Translated", "nginx_version", "start_replicas", "wait_until"]
 
-NGINX_CONFIG = Path(__file__).resolve().parents[1] / "deploy" / "nginx" / "nginx.conf"
+NGINX = Path(__file__).resolve().parents[1] / "deploy" / "nginx"
 _START_S, _STOP_S = 120.0, 60.0
 
 
@@ -112,7 +112,7 @@ class Balancer:
         self._directory = tempfile.TemporaryDirectory(prefix="nginx-")
         home = Path(self._directory.name)
         self.address = f"127.0.0.1:{free_port('127.0.0.1')}"
-        config = NGINX_CONFIG.read_text(encoding="utf-8").replace("/tmp/", f"{home}/")  # noqa: S108 - the container's own
+        config = (NGINX / "nginx.conf").read_text(encoding="utf-8").replace("/tmp/", f"{home}/")  # noqa: S108 - the container's own
         config = config.replace("listen 8001", f"listen {self.address}").replace(
             "worker_processes auto", "worker_processes 1"
         )
@@ -140,8 +140,11 @@ class Balancer:
         self._directory.cleanup()
 
     def _write(self, servers: Sequence[str]) -> None:
-        lines = [f"server {server} max_fails=1 fail_timeout=30s;\n" for server in servers]
-        self._servers.write_text("".join(lines), encoding="utf-8")
+        """As for compose, with a list of addresses in the place of a name."""
+        deployed = (NGINX / "servers.compose.conf").read_text(encoding="utf-8")
+        lines = [line for line in deployed.splitlines() if line.startswith("server triton:8001 resolve ")]
+        here = [line.replace("triton:8001 resolve", server) for line in lines for server in servers]
+        self._servers.write_text("\n".join(here) + "\n", encoding="utf-8")
 
     def _workers(self) -> set[int]:
         return {child.pid for child in psutil.Process(self._process.pid).children()}

@@ -1,4 +1,7 @@
-"""Where figures go: benchmarks/results/NAME.json and NAME.md, written whole or not at all."""
+"""Where figures go: benchmarks/results/NAME.json and NAME.md, written whole or not at all.
+
+A page of the documentation may show them too, between two marks of the result's name; `replace_block` writes there.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "machine_line", "write_results"]
+__all__ = ["RESULTS", "ROOT", "machine_line", "replace_block", "write_results"]
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def write_results(name: str, figures: dict[str, Any], table: str) -> None:
@@ -18,6 +22,16 @@ def write_results(name: str, figures: dict[str, Any], table: str) -> None:
     text = f"# {name.replace('_', ' ').capitalize()}\n\n{machine_line(figures['machine'])}\n\n{table}\n"
     _write(RESULTS / f"{name}.md", text)
     print(text)
+
+
+def replace_block(page: Path, name: str, text: str) -> None:
+    """Put `text` in the place of what stands between the page's marks; ValueError when it has none."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"{page.name} has no block {begin.strip()} … {end}")
+    _write(page, f"{before}{begin}{text}\n{end}{after}")
 
 
 def machine_line(machine: dict[str, Any]) -> str:

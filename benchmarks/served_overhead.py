@@ -3,6 +3,7 @@
     python -m benchmarks.served_overhead --workload test.tsv --bundle bundles/tatoeba-en-de [--only latency start …]
 
 latency     what gRPC, Triton and the engine process add to one sentence at a time
+floor       what gRPC and Triton add to a Python model that only waits as long: no server behind Triton can add less
 throughput  64 requests open at a time, as a share of the engine's own throughput with as many
 start       from the command to the ready line
 memory      all processes of the server, at rest and under load
@@ -24,18 +25,28 @@ from pathlib import Path
 
 import grpc
 import psutil
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import InferResult, service_pb2, service_pb2_grpc
 
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.results import write_results
 from benchmarks.statistics import ratios, spread
+from benchmarks.triton_server import triton_with
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Finished, Request
 from dragoman.serving.in_process import LoadedModel, open_model
 from dragoman.serving.runtime.settings import RuntimeSettings
 
-PARTS = ("latency", "throughput", "start", "memory")
+PARTS = ("latency", "floor", "throughput", "start", "memory")
+FLOOR_CONFIG = """
+backend: "python"
+max_batch_size: 0
+input { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] }
+input { name: "OPTIONS" data_type: TYPE_STRING dims: [ 1 ] optional: true }
+output { name: "TRANSLATIONS" data_type: TYPE_STRING dims: [ 1 ] }
+instance_group { kind: KIND_CPU count: 1 }
+"""
 CONCURRENCY = 64
+BLOCK = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +67,13 @@ class Served:
         self._channel = grpc.insecure_channel(address)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
-    def translate(self, text: str, beam_size: int) -> None:
-        self._stub.ModelInfer(_request(text, beam_size), timeout=60)
+    def translate(self, text: str, beam_size: int) -> tuple[float, float]:
+        """Seconds that the caller waited, and those from the arrival at our model to its answer."""
+        begun = time.perf_counter()
+        response = self._stub.ModelInfer(_request(text, beam_size), timeout=60)
+        waited_s = time.perf_counter() - begun
+        told = json.loads(InferResult(response).as_numpy("DETAILS").item())
+        return waited_s, float(told["texts"][0]["total_ms"]) / 1000
 
     def translate_all(self, texts: Sequence[str], beam_size: int) -> None:
         """Every text, `CONCURRENCY` of them open at a time."""
@@ -103,27 +119,47 @@ def main() -> int:
                     lines.append(measure_throughput(server, model, sentences, beam_size, arguments.rounds))
             if "memory" in arguments.only:
                 lines.append(measure_memory(server, rest_bytes, sentences))
+    if "floor" in arguments.only:
+        lines.append(measure_floor(arguments.rounds))
     report(lines, arguments)
     return 0
 
 
 def measure_latency(server: Served, model: LoadedModel, texts: Sequence[str], beam_size: int, rounds: int) -> Line:
-    """Each sentence on both sides, one right after the other; the median of what the server added."""
+    """Each sentence on both sides, a block of them at a time; the median of what the server added to each.
+
+    In blocks, because a sentence on one side empties the processor's caches of what the other side had there: taking
+    turns sentence by sentence would measure that, twice.
+    """
     options = DecodingOptions(beam_size=beam_size)
-    added, own = [], []
+    added, path, own = [], [], []
     for _ in range(rounds):
-        pairs = []
-        for text in texts:
-            begun = time.perf_counter()
-            model.translate([text], options)
-            between = time.perf_counter()
-            server.translate(text, beam_size)
-            pairs.append((between - begun, time.perf_counter() - between))
-        added.append(statistics.median(theirs - ours for ours, theirs in pairs) * 1000)
-        own.append(statistics.median(ours for ours, _ in pairs) * 1000)
+        ours: list[float] = []
+        theirs: list[tuple[float, float]] = []
+        for start in range(0, len(texts), BLOCK):
+            block = texts[start : start + BLOCK]
+            ours += [_timed(lambda text=text: model.translate([text], options)) for text in block]
+            theirs += [server.translate(text, beam_size) for text in block]
+        added.append(statistics.median(served - alone for alone, (served, _) in zip(ours, theirs, strict=True)) * 1000)
+        path.append(statistics.median(served - engine for served, engine in theirs) * 1000)
+        own.append(statistics.median(ours) * 1000)
     what = f"added latency, one request at a time, beam {beam_size}"
-    figure = f"{spread(added)} ms p50 over {spread(own).median:.2f} ms in process"
-    return Line(what, figure, "< 1.5 ms", {"added_ms": added, "in_process_ms": own})
+    figure = f"{spread(added)} ms p50 over {spread(own).median:.2f} ms in process; {spread(path)} ms of it on the way"
+    return Line(what, figure, "< 1.5 ms", {"added_ms": added, "on_the_way_ms": path, "in_process_ms": own})
+
+
+def measure_floor(rounds: int, busy_ms: float = 10.0) -> Line:
+    """One request at a time to a model that sleeps: the threads on the way sleep too, and have to be woken."""
+    model = Path(__file__).parent / "triton_waiting" / "model.py"
+    with triton_with(model, FLOOR_CONFIG) as address, grpc.insecure_channel(address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        added = []
+        for _ in range(rounds):
+            seconds = [_timed(lambda: stub.ModelInfer(_request(str(busy_ms), 1), timeout=60)) for _ in range(200)]
+            added.append(statistics.median(seconds) * 1000 - busy_ms)
+    return Line(
+        "added by Triton alone", f"{spread(added)} ms p50 to a Python model that sleeps {busy_ms:.0f} ms", "", {"ms": added}
+    )
 
 
 def measure_throughput(server: Served, model: LoadedModel, texts: Sequence[str], beam_size: int, rounds: int) -> Line:
@@ -225,7 +261,7 @@ def _request(text: str, beam_size: int) -> service_pb2.ModelInferRequest:
     return request
 
 
-def _timed(work: Callable[[], None]) -> float:
+def _timed(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
