@@ -99,12 +99,11 @@ def test_every_server_takes_its_share_so_that_throughput_adds_up(fleet: Fleet, w
     for number in range(30):
         fleet.translators[way].translate(SENTENCES[number % len(SENTENCES)], cache=False)
 
-    def shares() -> list[float] | None:
-        now = [texts_decoded(replica) - earlier for replica, earlier in zip(fleet.replicas, before, strict=True)]
-        return now if sum(now) >= 30 else None
+    def smallest_share() -> float:
+        return min(texts_decoded(replica) - earlier for replica, earlier in zip(fleet.replicas, before, strict=True))
 
-    # The supervisors' probes are texts too, and the fleet's first questions may shift a turn.
-    assert min(eventually(shares)) >= 8
+    # Metrics are published a moment later, and the fleet's first questions may shift a turn: ten each, or nearly.
+    eventually(lambda: smallest_share() >= 8)
 
 
 @pytest.mark.parametrize("way", WAYS)

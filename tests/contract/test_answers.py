@@ -1,0 +1,68 @@
+"""What a real server says about its answers is what `dragoman.wire` lists, and `docs/wire.md` explains all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.wire import DETAILS_FIELDS, MODEL_INFO_FIELDS, TEXT_FIELDS, WIRE_VERSION
+from served import Caller, Server
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "wire.md"
+SENTENCE = "The old man and his dog walked slowly along the river."
+
+
+@pytest.fixture
+def caller(server: Server) -> Iterator[Caller]:
+    caller = server.caller()
+    yield caller
+    caller.close()
+
+
+def test_translate_says_what_the_contract_lists(caller: Caller) -> None:
+    details = caller.translate([SENTENCE, "It is raining."], cache=False).details
+    assert tuple(details) == DETAILS_FIELDS
+    assert [tuple(text) for text in details["texts"]] == [TEXT_FIELDS] * 2
+    assert details["wire_version"] == WIRE_VERSION
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_stream_says_as_much_as_translate(caller: Caller, beam_size: int) -> None:
+    """Everything but the times is equal, and the counts are those of the tensors that a stream does not have."""
+    unary = caller.translate([SENTENCE], beam_size=beam_size, cache=False, request_id="same")
+    *_, last = caller.stream(SENTENCE, beam_size=beam_size, cache=False, request_id="same")
+    (said,), (expected,) = last["details"].pop("texts"), unary.details.pop("texts")
+    assert last["details"] == unary.details
+    times = {"queue_ms", "first_token_ms", "total_ms"}
+    assert tuple(said) == TEXT_FIELDS
+    assert said.pop("score") == pytest.approx(unary.scores[0][0], abs=1e-4)
+    assert said["target_tokens"] == unary.token_counts[0][0]
+    assert {name: said[name] for name in said if name not in times} == {name: expected[name] for name in said.keys() - times}
+    assert 0 < said["queue_ms"] <= said["first_token_ms"] < said["total_ms"]
+
+
+def test_a_stream_from_the_response_cache_says_as_much(caller: Caller) -> None:
+    unary = caller.translate(["A sentence for the cache of streams."])
+    *_, last = caller.stream("A sentence for the cache of streams.")
+    (said,) = last["details"]["texts"]
+    assert tuple(said) == TEXT_FIELDS
+    assert (said["cached"], said["target_tokens"]) == (True, unary.token_counts[0][0])
+
+
+def test_the_encoder_says_what_the_contract_lists_and_which_version_answers(caller: Caller) -> None:
+    session, info = caller.encode([SENTENCE])
+    caller.decode(session, {"do": "close"})
+    assert tuple(info) == MODEL_INFO_FIELDS
+    assert info["wire_version"] == WIRE_VERSION
+    assert info["version"] == caller.translate([SENTENCE]).details["version"] != ""
+
+
+@pytest.mark.parametrize("field", sorted({*DETAILS_FIELDS, *TEXT_FIELDS, *MODEL_INFO_FIELDS}))
+def test_the_document_explains(field: str) -> None:
+    assert f"`{field}`" in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_document_names_the_version_it_describes() -> None:
+    assert f"This page is wire version {WIRE_VERSION}," in DOCUMENT.read_text(encoding="utf-8").replace("\n", " ")
