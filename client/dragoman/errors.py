@@ -5,7 +5,8 @@ DragomanError
 ├── ExportError          the checkpoint, the conversion or the verification
 │   ├── CheckpointError      not a checkpoint, or one that can't be read whole
 │   ├── VerificationError    the exported graphs do not say what the original says
-│   └── EngineBuildError     TensorRT could not build an engine
+│   ├── EngineBuildError     TensorRT could not build an engine
+│   └── EngineCacheError     the bundle is complete, but ONNX Runtime's engines for it are not in their cache
 ├── BundleError          a bundle that can't be trusted: missing, tampered, too new
 ├── ServeError           the server can't start or can't go on: port in use, no memory, no Triton
 └── RequestError         one request went wrong; its neighbours did not
@@ -29,6 +30,7 @@ __all__ = [
     "DeadlineExceeded",
     "DragomanError",
     "EngineBuildError",
+    "EngineCacheError",
     "ExportError",
     "InvalidRequest",
     "Overloaded",
@@ -51,7 +53,7 @@ class UsageError(DragomanError):
 
 
 class ExportError(DragomanError):
-    """A checkpoint could not be turned into a bundle; nothing was written."""
+    """A checkpoint could not be turned into a bundle; nothing was written, unless it is an EngineCacheError."""
 
 
 class CheckpointError(ExportError):
@@ -64,6 +66,10 @@ class VerificationError(ExportError):
 
 class EngineBuildError(ExportError):
     """TensorRT could not parse a graph or build an engine from it."""
+
+
+class EngineCacheError(ExportError):
+    """The bundle was written and is complete; ONNX Runtime's engine cache for it could not be filled."""
 
 
 class BundleError(DragomanError):

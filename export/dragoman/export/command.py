@@ -20,8 +20,10 @@ examples:
   dragoman export models/tatoeba-en-de --output bundles/en-de
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
+  dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --engine-cache engines
 
-The bundle appears whole or not at all: if the check fails, or you press Ctrl-C, nothing is written."""
+The bundle appears whole or not at all: if the check fails, or you press Ctrl-C, nothing is written. An engine cache is
+filled after that, from the finished bundle."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="M.N",
         help="GPU generation to build TensorRT engines for, e.g. 8.6; give it again for several",
+    )
+    add(
+        "--engine-cache",
+        type=Path,
+        metavar="DIR",
+        help="on the GPU machine: have ONNX Runtime build its engines into DIR, which `dragoman serve --device tensorrt "
+        "--engine-cache DIR` then reads (default: the server builds them at its first start)",
     )
     add(
         "--verify-file",
@@ -78,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         precision=arguments.precision,
         targets=tuple(dict.fromkeys(targets or ["cpu"])),
         compute_capabilities=parse_capabilities(arguments.compute_capability) if arguments.compute_capability else None,
+        engine_cache=arguments.engine_cache,
         verify_file=arguments.verify_file,
         max_quality_loss=arguments.max_quality_loss,
         force=arguments.force,

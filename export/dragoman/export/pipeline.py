@@ -34,7 +34,13 @@ from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.staging import staged_directory
-from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
+from dragoman.export.tensorrt import (
+    EngineOptions,
+    build_engines,
+    check_engine_cache,
+    fill_engine_cache,
+    find_toolchain,
+)
 from dragoman.export.verification.answers import Original
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
@@ -49,6 +55,7 @@ _LOWERING: dict[Target, Lowering] = {"cpu": "cpu", "cuda": "portable", "tensorrt
 class ExportOptions:
     """What to export, how, and where to.
 
+    `engine_cache` is a directory for the engines that ONNX Runtime builds on this machine's GPU, for a server to find.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     weights that mean nothing, whose answers nobody will read.
     """
@@ -58,6 +65,7 @@ class ExportOptions:
     precision: Precision = "fp32"
     targets: tuple[Target, ...] = ("cpu",)
     compute_capabilities: tuple[str, ...] | None = None
+    engine_cache: Path | None = None
     verify_file: Path | None = None
     max_quality_loss: float | None = None
     force: bool = False
@@ -70,6 +78,8 @@ class ExportOptions:
             raise UsageError(f"--max-quality-loss {self.max_quality_loss:g} must not be negative")
         if self.compute_capabilities and "tensorrt" not in self.targets:
             raise UsageError("--compute-capability only means something with --target tensorrt")
+        if self.engine_cache is not None and "tensorrt" not in self.targets:
+            raise UsageError("--engine-cache only means something with --target tensorrt")
 
     @property
     def lowerings(self) -> tuple[Lowering, ...]:
@@ -85,10 +95,14 @@ class ExportReport:
     manifest: Manifest
     seconds: dict[str, float]
     peak_memory_bytes: int
+    engine_cache: Path | None = None
 
 
 def export_bundle(options: ExportOptions, stages: Stages | None = None) -> ExportReport:
-    """Export `options.checkpoint`; an ExportError or a Ctrl-C leaves no bundle, and an old one as it was."""
+    """Export `options.checkpoint`; an ExportError or a Ctrl-C leaves no bundle, and an old one as it was.
+
+    The engine cache comes last: an EngineCacheError, or a Ctrl-C while it is filled, leaves the new bundle complete.
+    """
     return _Export(options, stages or QuietStages()).run()
 
 
@@ -101,6 +115,8 @@ class _Export:
         self._engine_options = EngineOptions(compute_capabilities=options.compute_capabilities)
         if "tensorrt" in options.targets:
             find_toolchain(self._engine_options)  # a missing builder is said before the long work, not after it
+        if options.engine_cache is not None:
+            check_engine_cache(options.engine_cache)  # and so is a missing GPU
 
     def run(self) -> ExportReport:
         with staged_directory(self._options.output, force=self._options.force) as staging:
@@ -130,7 +146,15 @@ class _Export:
                     engines=engines,
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-        return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())
+        if self._options.engine_cache is not None:
+            self._fill(self._options.engine_cache)
+        return ExportReport(
+            self._options.output,
+            manifest,
+            dict(self._stages.seconds),
+            _peak_memory_bytes(),
+            self._options.engine_cache,
+        )
 
     def _graphs(self, checkpoint: Checkpoint, staging: Path) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
         """The graphs, and the modules that fp16 can't hold."""
@@ -164,6 +188,11 @@ class _Export:
             options=self._engine_options,
             stages=self._stages,
         )
+
+    def _fill(self, engine_cache: Path) -> None:
+        """From the bundle in its place: it is good without the cache, and stays when a build fails."""
+        with self._stages.stage("fill the engine cache") as advance:
+            fill_engine_cache(self._options.output, engine_cache, advance)
 
     def _verification(self, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path) -> Verification:
         tokenizer = open_tokenizer(staging, checkpoint.tokenizer, checkpoint.tokens)

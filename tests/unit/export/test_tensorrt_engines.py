@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from dragoman.bundle.manifest import Dimensions, Graph, Profile, TensorSpec
 from dragoman.errors import EngineBuildError
 from dragoman.export.progress import Advance, QuietStages
-from dragoman.export.tensorrt import EngineLimits, EngineOptions, build_engines, engines, find_toolchain
+from dragoman.export.tensorrt import EngineLimits, EngineOptions, apart, build_engines, engines, find_toolchain
 from dragoman.export.tensorrt.compilation import Job, compile_engine
 from dragoman.export.tensorrt.products import multiplies_in_fp32
 
@@ -201,7 +201,7 @@ def test_a_worker_that_will_not_stop_is_killed(tmp_path: Path, monkeypatch: pyte
         "print('{\"share\": 0.1}', flush=True); time.sleep(600)"
     )
     monkeypatch.setattr(engines, "_WORKER", (sys.executable, "-c", stubborn))
-    monkeypatch.setattr(engines, "STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(apart, "STOP_TIMEOUT_S", 0.2)
     others = set(psutil.Process().children())  # of tests that share this process
     with pytest.raises(KeyboardInterrupt):
         built(tmp_path, write_encoder(tmp_path), stages=Interrupted())
