@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.peers import CACHE
+from benchmarks.random_checkpoint import REFERENCE
 from dragoman.bundle.manifest import MANIFEST_NAME, Precision
 
 __all__ = ["bundle_of"]
@@ -19,6 +20,5 @@ def bundle_of(checkpoint: Path, precision: Precision) -> Path:
 
         print(f"exporting {checkpoint.name} in {precision} …", file=sys.stderr)
         # Random weights answer at random: how near int8 comes to fp32 there says nothing, and takes minutes to say.
-        trained = not checkpoint.name.startswith("random")
-        export_bundle(ExportOptions(checkpoint, output, precision=precision, verify=trained))
+        export_bundle(ExportOptions(checkpoint, output, precision=precision, verify=checkpoint == REFERENCE))
     return output

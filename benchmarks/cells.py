@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.enlarged_checkpoint import ENLARGED, write_enlarged_checkpoint
 from benchmarks.random_checkpoint import OPUS_MT, OPUS_MT_32K, REFERENCE, ModelSize, write_random_checkpoint
 
 __all__ = ["FULL", "QUICK", "Cell", "Grid", "Workload", "checkpoint_of", "fixed_sources", "read_sentences"]
@@ -88,9 +89,11 @@ QUICK = Grid(  # one thread: its ratios are the steadiest, and the time is for t
 
 
 def checkpoint_of(model: str, cache: Path) -> Path:
-    """Where the checkpoint of a workload's model is; a random one is made when it is first needed."""
+    """Where the checkpoint of a workload's model is; all but the reference model are made when they are first needed."""
     if model == REFERENCE.name:
         return REFERENCE
+    if model == ENLARGED.name:
+        return write_enlarged_checkpoint(cache / "checkpoints" / model)
     size = next(size for size in (OPUS_MT, OPUS_MT_32K) if size.name == model)
     return write_random_checkpoint(size, cache / "checkpoints" / model)
 

@@ -9,8 +9,20 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["OPUS_MT", "OPUS_MT_32K", "ModelSize", "write_random_checkpoint"]
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, MarianConfig
+
+__all__ = [
+    "OPUS_MT",
+    "OPUS_MT_32K",
+    "ModelSize",
+    "configuration",
+    "generation",
+    "write_random_checkpoint",
+    "write_tokenizer",
+]
 
 REFERENCE = Path(__file__).parent.parent / "models" / "tatoeba-en-de"
 
@@ -37,11 +49,25 @@ def write_random_checkpoint(size: ModelSize, directory: Path, seed: int = 1) -> 
     if (directory / "vocab.json").is_file():
         return directory
     import torch
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+    from transformers import MarianMTModel
 
     torch.manual_seed(seed)
+    directory.mkdir(parents=True, exist_ok=True)
+    # wide enough that the best token is not a matter of rounding, and the output not one token repeated
+    MarianMTModel(configuration(size, init_std=0.05)).eval().save_pretrained(directory)
+    # random weights hardly ever say the end token: so long is what a trained model would say to the bundled sentences
+    generation(size, max_length=32).save_pretrained(directory)
+    write_tokenizer(size.vocabulary, directory)
+    return directory
+
+
+def configuration(size: ModelSize, init_std: float = 0.02) -> MarianConfig:
+    """A Marian model of this size; pad is the last word, the end the first."""
+    from transformers import MarianConfig
+
     pad = size.vocabulary - 1
-    config = MarianConfig(
+    return MarianConfig(
+        architectures=["MarianMTModel"],
         vocab_size=size.vocabulary,
         d_model=size.d_model,
         encoder_layers=size.encoder_layers,
@@ -57,27 +83,28 @@ def write_random_checkpoint(size: ModelSize, directory: Path, seed: int = 1) -> 
         decoder_start_token_id=pad,
         eos_token_id=0,
         forced_eos_token_id=0,
-        # wide enough that the best token is not a matter of rounding, and the output not one token repeated
-        init_std=0.05,
+        init_std=init_std,
     )
-    model = MarianMTModel(config).eval()
-    model.generation_config = GenerationConfig(
+
+
+def generation(size: ModelSize, max_length: int) -> GenerationConfig:
+    """How it is asked, if nobody says otherwise."""
+    from transformers import GenerationConfig
+
+    pad = size.vocabulary - 1
+    return GenerationConfig(
         bad_words_ids=[[pad]],
         decoder_start_token_id=pad,
         eos_token_id=0,
         forced_eos_token_id=0,
         pad_token_id=pad,
         num_beams=4,
-        # random weights hardly ever say the end token: so long is what a trained model would say to the bundled sentences
-        max_length=32,
+        max_length=max_length,
     )
-    directory.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(directory)
-    _write_tokenizer(size.vocabulary, directory)
-    return directory
 
 
-def _write_tokenizer(vocabulary: int, directory: Path) -> None:
+def write_tokenizer(vocabulary: int, directory: Path) -> None:
+    """The reference model's, with dummy pieces appended."""
     for name in ("source.spm", "target.spm"):
         shutil.copyfile(REFERENCE / name, directory / name)
     settings = json.loads((REFERENCE / "tokenizer_config.json").read_text(encoding="utf-8"))
