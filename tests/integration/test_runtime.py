@@ -7,6 +7,7 @@ import random
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig, MarianMTModel
@@ -16,7 +17,9 @@ from dragoman.bundle.manifest import read_manifest
 from dragoman.errors import BundleError
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits, Finished, Progress, Request
+from dragoman.serving.engine.shapes import LaneShape
 from dragoman.serving.in_process import LoadedModel, open_model
+from dragoman.serving.runtime.onnxruntime import OnnxRuntime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
@@ -111,6 +114,23 @@ def test_a_client_that_runs_the_search_itself_gets_the_same(model: LoadedModel, 
     for answer, expected in zip(answers, model.decode(sources[:6], options), strict=True):
         agree(answer, expected)
     assert len(model.engine.sessions) == 0
+
+
+def test_caches_that_are_laid_out_anew_go_on_saying_the_same(reference_bundle: Path, sources: list[tuple[int, ...]]) -> None:
+    runtime = OnnxRuntime(reference_bundle, read_manifest(reference_bundle), ONE_THREAD)
+    said = []
+    for grows in (False, True):
+        lane = runtime.lane(1)
+        lane.resize(LaneShape(2, 32, 16))
+        lane.join(runtime.encode(sources[3:5]), [0, 1])
+        start = np.full((2, 1), 8000)
+        heard = [lane.step(start, np.zeros(2, np.int64), np.zeros((2, 1), np.int64), 2).log_probs.tolist()]
+        for step in range(6):
+            if grows and step == 3:
+                lane.resize(LaneShape(4, 48, 32))
+            heard.append(lane.step_on().log_probs.tolist())
+        said.append(heard)
+    assert np.array(said[0]) == pytest.approx(np.array(said[1]), abs=1e-5)
 
 
 def agree(ours: tuple[Hypothesis, ...], expected: tuple[Hypothesis, ...]) -> None:

@@ -80,6 +80,7 @@ class SearchBatch(ABC):
         self._particular = 0  # groups that a step must look at one by one
         self._ban_columns = 0  # columns of _banned that are in use
         self._banned_somewhere: set[int] = set()  # tokens of _banned; of groups that have left, too
+        self.steady = False  # the next step feeds every row the best token of the last one, and nobody came or went
 
     # What the next step needs.
 
@@ -89,11 +90,13 @@ class SearchBatch(ABC):
     @property
     def tokens(self) -> Ids:
         """(groups, width): what to feed next."""
+        self._catch_up()
         return self._fed[: self._count]
 
     @property
     def positions(self) -> Ids:
         """(groups,): how many tokens each row of a group was fed before."""
+        self._catch_up()
         return self._length[: self._count] - 1
 
     @property
@@ -116,6 +119,8 @@ class SearchBatch(ABC):
     def join(self, options: DecodingOptions) -> int:
         """Start a search; its group number, which is the highest."""
         check_tokens(options, self.vocabulary)
+        self._catch_up()
+        self.steady = False
         prompt = 1 + len(options.prefix)
         limit = prompt + options.max_length
         self._make_room()
@@ -146,6 +151,8 @@ class SearchBatch(ABC):
 
     def leave(self, group: int) -> None:
         """Forget a search; the last group takes its number."""
+        self._catch_up()
+        self.steady = False
         last = self._count - 1
         self._particular -= self._is_particular(group)
         self._most_needed = None
@@ -164,12 +171,15 @@ class SearchBatch(ABC):
 
         Returns the groups that are done, highest first, so that they can `leave` in this order.
         """
+        self._catch_up()
         n, shape = self._count, (self._count, self.width, -1)
         tokens = best_tokens.reshape(shape).astype(np.int64, copy=False)
         log_probs = best_log_probs.reshape(shape)
         calm = self._is_calm()
         if calm and not self._particular and (ended := self._go_on(tokens, log_probs)) is not None:
+            self.steady = self.width == 1 and self._calm > 0
             return ended
+        self.steady = False
         tokens, scores, log_probs = self._constrained(tokens, log_probs, best_logits.reshape(shape), calm)
         live: slice | Ids = slice(0, n)
         changed = [group for group, rules in enumerate(self._rules) if rules is not None] if self._particular else []
@@ -233,6 +243,10 @@ class SearchBatch(ABC):
 
         None, and nothing has changed, when a banned token would be chosen.
         """
+
+    @abstractmethod
+    def _catch_up(self) -> None:
+        """Write in the arrays what was put off."""
 
     def _is_particular(self, group: int) -> bool:
         return self._rules[group] is not None

@@ -98,6 +98,9 @@ class BeamBatch(SearchBatch):
         self._full -= int(self._floor[group] != _NEVER)
         super().leave(group)
 
+    def _catch_up(self) -> None:
+        """Nothing is ever put off."""
+
     def _scored(self, log_probs: Scores, logits: Scores) -> Scores:  # noqa: ARG002
         return log_probs
 

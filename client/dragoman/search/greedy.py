@@ -21,6 +21,19 @@ class GreedyBatch(SearchBatch):
         super().__init__(1, tokens, vocabulary)
         self._total: list[float] = []  # sum of the log-probabilities
         self._samplers: list[Sampler | None] = []
+        self._ahead = 0  # steps of `say_best` that the arrays do not know of yet
+
+    def say_best(self, tokens: list[int], log_probs: list[float]) -> list[int] | None:
+        """`advance` in a `steady` step, with the best token of each group; it leaves numpy alone.
+
+        None, and nothing has changed, when a token is forbidden: `advance` knows what is said instead.
+        """
+        if not self._banned_somewhere.isdisjoint(tokens):
+            return None
+        self._ahead += 1
+        self._calm -= 1
+        self.steady = self._calm > 0
+        return self._said_more(range(self._count), tokens, log_probs)[::-1]
 
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
         options, tokens = self._options[group], tuple(self._said[group][0][1:])
@@ -62,6 +75,12 @@ class GreedyBatch(SearchBatch):
         self._fed[:n, 0] = chosen
         self._length[:n] += 1
         return self._said_more(range(n), said, log_probs[:, 0, 0].tolist())[::-1]
+
+    def _catch_up(self) -> None:
+        if self._ahead:
+            self._length[: self._count] += self._ahead
+            self._fed[: self._count, 0] = [rows[0][-1] for rows in self._said]
+            self._ahead = 0
 
     def _said_more(self, groups: Iterable[int], tokens: list[int], log_probs: list[float]) -> list[int]:
         """Write down what each group says next; those that have come to their end."""

@@ -8,6 +8,7 @@ from scripted_model import EOS, START, VOCABULARY, Decoding, Tokens, alone, logi
 
 from dragoman.errors import InvalidRequest
 from dragoman.search import DecodingOptions, start_search
+from dragoman.search.greedy import GreedyBatch
 
 GREEDY = [
     DecodingOptions(max_length=9),
@@ -113,6 +114,21 @@ def test_a_search_asks_for_one_candidate_while_its_prefix_is_fed() -> None:
         best = np.tile(np.arange(k), (4, 1))
         search.advance(best, np.full((4, k), -1.0, np.float32), np.zeros((4, k), np.float32))
     assert asked == [([START] * 4, 0, 1), ([1] * 4, 1, 1), ([2] * 4, 2, 9)]
+
+
+def test_a_greedy_search_that_says_the_best_says_what_it_says_step_by_step() -> None:
+    options = DecodingOptions(max_length=9, bad_words=((7,),))
+    said = []
+    for steadily in (False, True):
+        batch = GreedyBatch(Tokens(), VOCABULARY)
+        batch.join(options)
+        for token in (5, 6, 7, 8, 9):
+            tokens, log_probs = np.array([[token, 4]]), np.array([[-0.5, -1.0]], np.float32)
+            if not (steadily and batch.steady and batch.say_best([token], [-0.5]) is not None):
+                batch.advance(tokens, log_probs, log_probs)
+        said.append((batch.tokens.tolist(), batch.positions.tolist(), batch.hypotheses(0)))
+    assert said[0] == said[1]
+    assert said[0][2][0].tokens == (5, 6, 4, 8, 9)
 
 
 def test_a_token_outside_the_vocabulary_is_refused() -> None:

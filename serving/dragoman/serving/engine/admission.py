@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from dragoman.errors import InvalidRequest
 from dragoman.search.constraints import check_tokens
@@ -74,26 +75,45 @@ class Room:
     """Rows and cache that are left, were those that `take` accepted in already."""
 
     def __init__(self, rows: int, self_cells: int, cross_cells: int, lanes: Iterable[RunningLane]) -> None:
-        self._rows, self._self_cells, self._cross_cells = rows, self_cells, cross_cells
-        # width -> groups, longest source, longest target expected
-        self._needs = {lane.width: _needs(lane) for lane in lanes}
+        self._self_cells, self._cross_cells = self_cells, cross_cells
+        self._needs: dict[int, _Needs] = {}  # of the lanes, by their width
+        for lane in lanes:
+            if len(lane):
+                groups, source, target = lane.needs()
+                expected = max(ticket.expected for ticket in lane.tickets)
+                self._needs[lane.width] = _Needs.of(lane.width, groups, source, max(target, expected))
+        self.rows_left = rows - sum(width * needs.groups for width, needs in self._needs.items())
 
     def take(self, ticket: Ticket) -> bool:
         """Is there room for this one too? If so it is counted as being here."""
-        groups, source, target = self._needs.get(ticket.width, (0, 0, 0))
-        wanted = (groups + 1, max(source, ticket.source_tokens), max(target, ticket.expected))
-        needs = {**self._needs, ticket.width: wanted}
-        shapes = {width: fitted(EMPTY, *need) for width, need in needs.items()}
-        rows = sum(width * need[0] for width, need in needs.items())
-        own = sum(shape.self_cells(width) for width, shape in shapes.items())
-        cross = sum(shape.cross_cells for shape in shapes.values())
-        nobody = not any(need[0] for need in self._needs.values())
-        if not nobody and (rows > self._rows or own > self._self_cells or cross > self._cross_cells):
+        width = ticket.width
+        before = self._needs.get(width, _NOTHING)
+        source, target = max(before.source, ticket.source_tokens), max(before.target, ticket.expected)
+        needs = _Needs.of(width, before.groups + 1, source, target)
+        own, cross = needs.self_cells - before.self_cells, needs.cross_cells - before.cross_cells
+        for other in self._needs.values():
+            own, cross = own + other.self_cells, cross + other.cross_cells
+        fits = width <= self.rows_left and own <= self._self_cells and cross <= self._cross_cells
+        if self._needs and not fits:  # who is alone fits: `check` has seen to that
             return False
-        self._needs = needs
+        self._needs[width] = needs
+        self.rows_left -= width
         return True
 
 
-def _needs(lane: RunningLane) -> tuple[int, int, int]:
-    expected = max((ticket.expected for ticket in lane.tickets), default=0)
-    return len(lane), lane.source_needed, max(lane.target_needed, expected) if len(lane) else 0
+class _Needs(NamedTuple):
+    """What a lane of some width needs."""
+
+    groups: int
+    source: int
+    target: int
+    self_cells: int
+    cross_cells: int
+
+    @classmethod
+    def of(cls, width: int, groups: int, source: int, target: int) -> _Needs:
+        shape = fitted(EMPTY, groups, source, target)
+        return cls(groups, source, target, shape.self_cells(width), shape.cross_cells)
+
+
+_NOTHING = _Needs(0, 0, 0, 0, 0)

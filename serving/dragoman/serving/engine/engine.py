@@ -100,8 +100,8 @@ class Engine:
     # What a step does.
 
     def _drop_cancelled_and_expired(self, now: float) -> list[Event]:
-        gone = Cancelled("the caller went away")
-        ended: list[Event] = [self._drop(self._tickets[name], gone) for name in [*self._cancelled]]
+        gone = [self._tickets[name] for name in self._cancelled]
+        ended: list[Event] = [self._drop(ticket, Cancelled("the caller went away")) for ticket in gone]
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline_s, name = heapq.heappop(self._deadlines)
             ticket = self._tickets.get(name)
@@ -123,7 +123,7 @@ class Engine:
         budget = self.limits.encode_tokens_per_step
         while budget > 0 and len(self._waiting):
             room = self._admission.room(self._lanes.values())
-            tickets = self._waiting.take(room.take, budget)
+            tickets = self._waiting.take(room, budget)
             if not tickets:
                 break
             budget -= max(ticket.source_tokens for ticket in tickets) * len(tickets)
@@ -176,12 +176,10 @@ class Engine:
             done = lane.step(self._runtime.max_candidates)
         except Exception as error:
             del self._lanes[lane.width]
-            return [self._finish(ticket, error=_ours(error)) for ticket in lane.tickets]
-        now = self._clock()
+            return [self._finish(ticket, error=_ours(error)) for ticket in lane.disband()]
+        lane.note_first_tokens(self._clock())
         events: list[Event] = []
-        for group, ticket in enumerate(lane.tickets):
-            if ticket.first_token_s is None and ticket.steps >= ticket.prompt_tokens:
-                ticket.first_token_s = now
+        for group, ticket in enumerate(lane.tickets) if lane.streams else ():
             if ticket.request.stream and group not in done:
                 events += self._progress(ticket, lane.decided(group))
         for group in done:

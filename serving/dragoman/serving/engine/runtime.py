@@ -58,6 +58,9 @@ class Lane(Protocol):
     ) -> Best:
         """Feed one token a row."""
 
+    def step_on(self) -> Best:
+        """Feed each row the best token of the last step, for as many candidates; nobody came or went, and width is 1."""
+
 
 class Runtime(Protocol):
     """A model that is ready to run; used by one thread."""

@@ -7,6 +7,7 @@ others need the memory. Where it looks at the whole cache, a shape also shrinks 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 __all__ = ["LaneShape", "bucket", "fitted", "grown"]
@@ -52,6 +53,7 @@ def grown(current: LaneShape, groups: int, source: int, target: int) -> LaneShap
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def bucket(length: int) -> int:
     """16, 32, 48, 64, 96, 128, 192, …: powers of two and the middles between them."""
     power = max(16, _power_of_two(length))

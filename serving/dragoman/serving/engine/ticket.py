@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from dragoman.errors import InvalidRequest
+from dragoman.search import DecodingOptions
 from dragoman.serving.engine.request import Request, Timings
 
 __all__ = ["Ticket"]
@@ -42,7 +44,7 @@ class Ticket:
         self.admitted_s: float | None = None
         self.first_token_s: float | None = None
         self.order = 0  # of admission: the latest is the first to give way
-        self.steps = 0
+        self.steps = 0  # right when it is in no lane
         self.sent = 0  # tokens of Progress events
         self.source_tokens = len(request.source)
         self.prompt_tokens = 1 + len(request.options.prefix)
@@ -57,7 +59,7 @@ class Ticket:
                 f"model's {target_tokens} target tokens"
             )
         if self.options.max_length > room:
-            self.options = dataclasses.replace(self.options, max_length=room)
+            self.options = _shortened(self.options, room)
             self._foresee()
 
     def timings(self, now: float) -> Timings:
@@ -68,3 +70,9 @@ class Ticket:
     def _foresee(self) -> None:
         self.longest = self.prompt_tokens + self.options.max_length - 1
         self.expected = min(self.longest, self.prompt_tokens + self.source_tokens * 3 // 2 + 8)
+
+
+@functools.lru_cache(maxsize=256)
+def _shortened(options: DecodingOptions, max_length: int) -> DecodingOptions:
+    """Checked anew, which takes as long as two steps of a small model; most requests ask for the same."""
+    return dataclasses.replace(options, max_length=max_length)

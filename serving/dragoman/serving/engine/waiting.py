@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Callable
 
 from dragoman.errors import Overloaded
+from dragoman.serving.engine.admission import Room
 from dragoman.serving.engine.limits import EngineLimits
 from dragoman.serving.engine.request import Priority
 from dragoman.serving.engine.ticket import Ticket
@@ -55,21 +55,23 @@ class Waiting:
         del self._queues[ticket.request.priority][ticket.request.id]
         self.tokens -= ticket.source_tokens
 
-    def take(self, fits: Callable[[Ticket], bool], budget: int, window: int = 64) -> list[Ticket]:
+    def take(self, room: Room, budget: int, window: int = 64) -> list[Ticket]:
         """The next request and others of similar length that may be encoded with it within `budget` padded tokens.
 
         Nothing when the next one does not fit: it waits for room, and nobody overtakes it.
         """
         first = self._next()
-        if first is None or not fits(first):
+        if first is None or not room.take(first):
             return []
         taken, shortest, longest = [first], first.source_tokens, first.source_tokens
         self._took(first)
+        if room.rows_left <= 0:
+            return taken
         near = list(itertools.islice(self._queues[first.request.priority].values(), window))
         for ticket in sorted(near, key=lambda one: abs(one.source_tokens - first.source_tokens)):
             shortest, longest = min(shortest, ticket.source_tokens), max(longest, ticket.source_tokens)
             too_different = longest - shortest > max(_SIMILAR, longest // 4)
-            if too_different or longest * (len(taken) + 1) > budget or not fits(ticket):
+            if too_different or longest * (len(taken) + 1) > budget or not room.take(ticket):
                 break
             taken.append(ticket)
             self._took(ticket)

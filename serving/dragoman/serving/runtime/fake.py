@@ -74,7 +74,12 @@ class FakeLane:
         shifted = logits - logits.max(axis=1, keepdims=True)
         log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         index = rows[:, None]
+        self._last = best[:, :1], positions.copy(), parents, candidates
         return Best(best, log_probs[index, best].astype(np.float32), logits[index, best].astype(np.float32))
+
+    def step_on(self) -> Best:
+        tokens, positions, parents, candidates = self._last
+        return self.step(tokens, positions + 1, parents, candidates)
 
     def _seed(self, row: int, length: int) -> int:
         cache, group = self._cache, row // self.width

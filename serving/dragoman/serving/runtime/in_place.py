@@ -38,6 +38,14 @@ class _Bound:
         self._bind_output("best_log_probs", self.best.log_probs)
         self._bind_output("best_logits", self.best.logits)
 
+    def moved(self, session: Any, cache: LaneCache) -> _Bound | None:  # noqa: ANN401
+        """The same, in a cache that was laid out anew; None when it holds others now."""
+        if cache.groups != len(self.tokens):
+            return None
+        there = _Bound(session, cache, int(self.candidates[0]))
+        there.positions[:], there.best.tokens[:] = self.positions, self.best.tokens
+        return there
+
     # The pointers stay valid as long as the arrays do: ours live as long as we, the cache's until it is resized.
 
     def _bind_input(self, name: str, array: npt.NDArray[Any]) -> None:
@@ -54,15 +62,22 @@ class InPlaceLane:
         self.width = width
         self._session, self._cache = session, LaneCache(layout, width)
         self._bound: dict[tuple[int, int], _Bound] = {}  # by groups and candidates
+        self._last: _Bound | None = None  # of the last step
+        self._ahead = 0  # steps that the cache has not been told of
 
     def resize(self, shape: LaneShape) -> None:
+        self._catch_up()
         self._bound.clear()
         self._cache.resize(shape)
+        if self._last is not None:  # what it said is still to be fed
+            self._last = self._last.moved(self._session, self._cache)
 
     def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
+        self._catch_up()
         self._cache.join(encoded, indices)
 
     def leave(self, group: int) -> None:
+        self._catch_up()
         self._cache.leave(group)
 
     def step(
@@ -76,7 +91,7 @@ class InPlaceLane:
         bound = self._bound.get((cache.groups, candidates))
         if bound is None:
             bound = self._bound[cache.groups, candidates] = _Bound(self._session, cache, candidates)
-        best = bound.best
+        best, self._last, self._ahead = bound.best, bound, 0
         bound.positions[:] = positions[:, None]
         if self.width == 1:
             bound.tokens[:] = tokens
@@ -88,3 +103,18 @@ class InPlaceLane:
             best = Best(best.tokens.take(rows, 0), best.log_probs.take(rows, 0), best.logits.take(rows, 0))
         np.add(positions, 1, out=cache.filled[: cache.groups])
         return best
+
+    def step_on(self) -> Best:
+        bound = self._last
+        if bound is None:
+            raise RuntimeError("there was no step to go on from")
+        bound.tokens[:] = bound.best.tokens[:, :1]
+        bound.positions += 1
+        self._ahead += 1
+        self._session.run_with_iobinding(bound.binding)
+        return bound.best
+
+    def _catch_up(self) -> None:
+        if self._ahead:
+            self._cache.filled[: self._cache.groups] += self._ahead
+            self._ahead = 0

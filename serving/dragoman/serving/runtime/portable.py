@@ -99,7 +99,13 @@ class PortableLane:
         self._session.run_with_iobinding(binding)
         best, self._past = _split(binding.get_outputs())
         self._past_group = list(range(groups))
-        return Best(*(part[:, :candidates] for part in best))
+        said = Best(*(part[:, :candidates] for part in best))
+        self._last = said.tokens[:, :1], positions.copy(), parents, candidates
+        return said
+
+    def step_on(self) -> Best:
+        tokens, positions, parents, candidates = self._last
+        return self.step(tokens, positions + 1, parents, candidates)
 
     def _settle(self) -> None:
         """Lay `_cross` out as the groups are now, with the room that the shape asks for."""
