@@ -60,8 +60,8 @@ def export(grid: Grid) -> None:  # noqa: ARG001 - all parts are called alike
 def online(grid: Grid) -> None:
     from benchmarks.online import measure_online, online_table
 
-    figures = _described(**measure_online(quick=grid is QUICK))
-    write_results("online", figures, online_table(figures))
+    contests = measure_online(quick=grid is QUICK)
+    write_results("online", _described(contests=contests), online_table(contests))
 
 
 PARTS: dict[str, Callable[[Grid], None]] = {
