@@ -162,3 +162,35 @@ def test_a_tampered_graph_is_not_opened(reference_bundle: Path, tmp_path: Path) 
     (bundle / graph).write_bytes(content)
     with pytest.raises(BundleError, match="changed after the export"):
         open_model(bundle, ONE_THREAD)
+
+
+def test_both_graphs_read_the_embedding_from_the_same_memory(reference_bundle: Path) -> None:
+    manifest = read_manifest(reference_bundle)
+    weights = {role: set(manifest.graph(role, "cpu").large_weights) for role in ("encoder", "decoder")}
+    shared = {tensor.name for tensor in weights["encoder"] & weights["decoder"]}
+    assert shared == {"output.weight"}  # tied: it is the source embedding, the target embedding and the projection
+    (embedding,) = (tensor for tensor in weights["encoder"] if tensor.name in shared)
+    before = mappings(reference_bundle, 4 * embedding.shape[0] * embedding.shape[1])
+    runtime = OnnxRuntime(reference_bundle, manifest, ONE_THREAD)
+    after = mappings(reference_bundle, 4 * embedding.shape[0] * embedding.shape[1])
+    assert runtime.encode([(5, 0)]).lengths.tolist() == [2]
+    assert after - before == 1
+
+
+def mappings(bundle: Path, least_bytes: int) -> int:
+    """How often a file of the bundle, or so much of it, is mapped into this process."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    regions = [line.split()[0].split("-") for line in lines if str(bundle) in line]
+    return sum(int(end, 16) - int(start, 16) >= least_bytes for start, end in regions)
+
+
+def test_a_weight_outside_the_bundle_is_not_read(reference_bundle: Path) -> None:
+    manifest = read_manifest(reference_bundle)
+    elsewhere = tuple(
+        dataclasses.replace(
+            graph, large_weights=tuple(dataclasses.replace(tensor, file="../x") for tensor in graph.large_weights)
+        )
+        for graph in manifest.graphs
+    )
+    with pytest.raises(BundleError, match=r"lies in \.\./x, which is no file of the bundle"):
+        OnnxRuntime(reference_bundle, dataclasses.replace(manifest, graphs=elsewhere), ONE_THREAD)

@@ -31,6 +31,7 @@ __all__ = [
     "Profile",
     "Role",
     "SpecialTokens",
+    "StoredTensor",
     "Target",
     "TensorSpec",
     "TokenizerFiles",
@@ -103,6 +104,17 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A weight and where it lies: `shape` and `dtype` say how long it is."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """One ONNX file.
 
@@ -110,6 +122,7 @@ class Graph:
     otherwise the graph gathers the past rows named by its `parents` input.
     `max_candidates`: the most next tokens a step may ask for; None when the graph takes any `candidates`,
     else the number is fixed in the graph and the input does not exist.
+    `large_weights`: the weights of a megabyte and more. What several graphs hold, a runtime needs in memory only once.
     """
 
     role: Role
@@ -120,6 +133,7 @@ class Graph:
     outputs: tuple[TensorSpec, ...]
     in_place_cache: bool = False
     max_candidates: int | None = None
+    large_weights: tuple[StoredTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
-from dragoman.bundle.manifest import Graph, Precision, Role, TensorSpec
+from dragoman.bundle.manifest import Graph, Precision, Role, StoredTensor, TensorSpec
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import Checkpoint
@@ -24,6 +25,9 @@ from dragoman.export.weights import WeightsFile
 __all__ = ["GraphPass", "build_graphs", "describe"]
 
 ROLES: tuple[Role, ...] = ("encoder", "decoder")
+
+LARGE_BYTES = 1 << 20
+"""Weights of this size the manifest lists: it is worth a runtime's while to hold them once for several graphs."""
 
 GraphPass = Callable[[ir.Model, Role], None]
 """Rewrites a traced graph in place before it is written."""
@@ -81,6 +85,7 @@ def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
         outputs=tuple(map(_spec, graph.output)),
         in_place_cache=decoder and not lowering.gathers_parents,
         max_candidates=lowering.max_candidates if decoder else None,
+        large_weights=tuple(_stored(tensor) for tensor in graph.initializer if _is_large(tensor)),
     )
 
 
@@ -104,3 +109,18 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
         dtype=onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name,
         shape=tuple(size.dim_param or size.dim_value for size in tensor.shape.dim),
     )
+
+
+def _is_large(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_location == onnx.TensorProto.EXTERNAL and _bytes(tensor) >= LARGE_BYTES
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
+    count: int = math.prod(tensor.dims)
+    return count * int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+def _stored(tensor: onnx.TensorProto) -> StoredTensor:
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+    return StoredTensor(tensor.name, dtype, tuple(tensor.dims), place["location"], int(place.get("offset", 0)))

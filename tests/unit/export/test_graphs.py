@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from dragoman.bundle.manifest import Lowering, TensorSpec
 from dragoman.errors import ExportError
-from dragoman.export.graphs import build_graphs
+from dragoman.export import graphs
+from dragoman.export.graphs import build_graphs, describe
+from dragoman.export.lowering import CpuLowering
 from exported_graphs import Exported, eager_logits, log_softmax
 from forced_steps import Workload, random_workload, worst_difference
 
@@ -173,3 +175,16 @@ def test_a_graph_tells_nothing_about_who_exported_it(tiny_fp32: Exported) -> Non
 def test_portable_int8_without_calibration_is_refused(tiny_fp32: Exported, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="calibrated"):
         build_graphs(tiny_fp32.checkpoint, ("portable",), "int8", tmp_path, lambda _share: None)
+
+
+def test_the_manifest_says_where_large_weights_lie(tiny_fp32: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "LARGE_BYTES", 2048)
+    found = {}
+    for graph in tiny_fp32.graphs:
+        for tensor in describe(tiny_fp32.directory / graph.file, graph.role, CpuLowering()).large_weights:
+            lies = np.memmap(tiny_fp32.directory / tensor.file, tensor.dtype, "r", tensor.offset, tensor.shape)
+            found[graph.role, tensor.name] = np.array(lies)
+    embedding = tiny_fp32.checkpoint.model.state_dict()["source_embedding.weight"].numpy()
+    held = [array for (role, _), array in found.items() if array.shape == embedding.shape]
+    assert len(held) >= 2
+    assert all(np.array_equal(array, embedding) for array in held)

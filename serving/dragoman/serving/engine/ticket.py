@@ -69,7 +69,7 @@ class Ticket:
 
     def _foresee(self) -> None:
         self.longest = self.prompt_tokens + self.options.max_length - 1
-        self.expected = min(self.longest, self.prompt_tokens + self.source_tokens * 3 // 2 + 8)
+        self.expected = min(self.longest, self.prompt_tokens + self.source_tokens * 5 // 4 + 4)
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnxruntime
 
 from dragoman.bundle.integrity import check_files
-from dragoman.bundle.manifest import Graph, Lowering, Manifest, Precision, Role
+from dragoman.bundle.manifest import Graph, Lowering, Manifest, Precision, Role, StoredTensor
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, Lane
@@ -30,6 +32,8 @@ class OnnxRuntime:
         check_files(bundle, manifest)
         lowering = _lowering(manifest, self._settings)
         encoder, self._decoder_graph = manifest.graph("encoder", lowering), manifest.graph("decoder", lowering)
+        # Sessions do not own what is shared: it is ours for as long as they live.
+        self._shared = _shared_weights(bundle, manifest, lowering) if self._settings.device == "cpu" else {}
         self._encoder = self._opened(bundle, manifest, encoder)
         self._decoder = self._opened(bundle, manifest, self._decoder_graph)
         self._cross_names = [spec.name for spec in encoder.outputs]
@@ -62,6 +66,8 @@ class OnnxRuntime:
                 "needs; install onnxruntime-gpu, or serve with device='cpu'"
             )
         options = _options(self._settings, manifest.precision)
+        for name, tensor in self._shared.items():
+            options.add_initializer(name, tensor)
         try:
             session = onnxruntime.InferenceSession(str(bundle / graph.file), options, providers=providers)
         except Exception as error:
@@ -78,6 +84,24 @@ class OnnxRuntime:
 def _memory(settings: RuntimeSettings) -> DeviceMemory:
     kind, number = "cpu" if settings.device == "cpu" else "cuda", settings.device_id
     return DeviceMemory(kind, number, lambda array: onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number))
+
+
+def _shared_weights(bundle: Path, manifest: Manifest, lowering: Lowering) -> dict[str, Any]:
+    """Weights that both graphs hold, mapped into memory once: left alone, each session maps them for itself."""
+    encoder, decoder = (set(manifest.graph(role, lowering).large_weights) for role in ("encoder", "decoder"))
+    return {
+        tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy(_mapped(bundle, manifest, tensor))
+        for tensor in encoder & decoder
+    }
+
+
+def _mapped(bundle: Path, manifest: Manifest, tensor: StoredTensor) -> npt.NDArray[Any]:
+    if tensor.file not in manifest.files:  # only those have been checked
+        raise BundleError(f"{tensor.name} lies in {tensor.file}, which is no file of the bundle; export it again")
+    try:
+        return np.memmap(bundle / tensor.file, tensor.dtype, "r", tensor.offset, tensor.shape)
+    except (OSError, ValueError, TypeError) as error:
+        raise BundleError(f"{tensor.name} is not where the manifest says it lies in {tensor.file}: {error}") from error
 
 
 def _options(settings: RuntimeSettings, precision: Precision) -> Any:  # noqa: ANN401
