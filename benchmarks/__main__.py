@@ -58,7 +58,8 @@ def export(grid: Grid) -> None:  # noqa: ARG001 - all parts are called alike
 
 
 def online(grid: Grid) -> None:
-    from benchmarks.online import measure_online, online_table
+    from benchmarks.online import measure_online
+    from benchmarks.online_report import online_table
 
     contests = measure_online(quick=grid is QUICK)
     write_results("online", _described(contests=contests), online_table(contests))

@@ -52,23 +52,26 @@ def plot_growth(figures: dict[str, Any], directory: Path) -> None:
 
 
 def plot_online(figures: dict[str, Any], directory: Path) -> None:
-    """p50 and p99 against the offered rate."""
-    _, axes = plt.subplots(figsize=(7, 4.5))
-    for side, colour in (("dragoman", OURS), ("ctranslate2", THEIRS)):
-        points = figures[side]["points"]
-        for quantile, style in (("p50_ms", "o--"), ("p99_ms", "o-")):
-            axes.plot(
-                [p["rate"] for p in points],
-                [p[quantile] for p in points],
-                style,
-                color=colour,
-                label=f"{side} {quantile[:3]}",
-            )
-        axes.axhline(figures[side]["limit_ms"], color=colour, linewidth=0.8, linestyle=":")
-    axes.set_yscale("log")
-    axes.set_xlabel("requests a second (Poisson arrivals)")
-    axes.set_ylabel("latency, ms")
-    axes.legend()
+    """p50 and p99 against the offered rate, a picture for each model."""
+    contests = figures["contests"]
+    _, grid = plt.subplots(1, len(contests), figsize=(7 * len(contests), 4.5), squeeze=False)
+    for axes, contest in zip(grid[0], contests, strict=True):
+        for side, colour in (("dragoman", OURS), ("ctranslate2", THEIRS)):
+            points = contest[side]["points"]
+            for quantile, style in (("p50_ms", "o--"), ("p99_ms", "o-")):
+                axes.plot(
+                    [p["rate"] for p in points],
+                    [p[quantile] for p in points],
+                    style,
+                    color=colour,
+                    label=f"{side} {quantile[:3]}",
+                )
+            axes.axhline(contest[side]["limit_ms"], color=colour, linewidth=0.8, linestyle=":")
+        axes.set_title(f"{contest['model']}, {contest['precision']}, beam {contest['beam']}")
+        axes.set_yscale("log")
+        axes.set_xlabel("requests a second (Poisson arrivals)")
+        axes.set_ylabel("latency, ms")
+        axes.legend()
     _save(directory / "online.png")
 
 
