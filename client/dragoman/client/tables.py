@@ -17,15 +17,22 @@ _WHOLE = ("server", "bundle", "model")
 """Names that are copied into the next command: on a narrow terminal other columns give way."""
 
 
-def print_hypotheses(translation: Translation) -> None:
-    """Every hypothesis with its rank, score and length."""
+def print_hypotheses(translation: Translation, number: int | None = None) -> None:
+    """Every hypothesis with its rank, score and length; with the `number` of its text where there are several."""
     best = (translation.text, translation.score, translation.tokens)
     others = [(other.text, other.score, other.tokens) for other in translation.alternatives]
+    which = () if number is None else (str(number),)
     rows = [
-        (str(rank), f"{score:.4f}", str(tokens), " ".join(text.splitlines()))
+        (*which, str(rank), f"{score:.4f}", str(tokens), " ".join(text.splitlines()))
         for rank, (text, score, tokens) in enumerate([best, *others], start=1)
     ]
-    _print(("rank", "score", "tokens", "translation"), rows)
+    header = ("rank", "score", "tokens", "translation")
+    if number is None:
+        _print(header, rows)
+    elif number == 1 or sys.stdout.isatty():
+        _print(("text", *header), rows)
+    else:  # a script reads one table
+        _print_rows(rows)
 
 
 def print_status(servers: Sequence[ServerStatus]) -> None:
@@ -59,7 +66,7 @@ def print_status(servers: Sequence[ServerStatus]) -> None:
 
 def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if not sys.stdout.isatty():
-        print("\n".join("\t".join(row) for row in [header, *rows]))
+        _print_rows([header, *rows])
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in header:
@@ -67,3 +74,7 @@ def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    print("\n".join("\t".join(row) for row in rows), flush=True)

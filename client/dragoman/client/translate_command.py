@@ -112,16 +112,17 @@ def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
     elif arguments.text:
         several = len(arguments.text) > 1  # an error about the only text need not say which
         found = translator.translate(arguments.text if several else arguments.text[0], **options)
-        for translation in found if several else [found]:
-            _show(translation, arguments)
+        for number, translation in enumerate(found if several else [found], start=1):
+            _show(translation, arguments, number if several else None)
     else:
         translator.check()  # a pipe may be long: better to say now that nobody is there
         by_hand = not arguments.input and sys.stdin.isatty()
         if by_hand:
             print("one text a line; Ctrl-D ends", file=sys.stderr)
         window = _AT_ONCE if by_hand else Window()
-        for translation in translator.translate_lines(_lines(arguments), window=window, **options):
-            _show(translation, arguments)
+        translations = translator.translate_lines(_lines(arguments), window=window, **options)
+        for number, translation in enumerate(translations, start=1):
+            _show(translation, arguments, number)
 
 
 def _translate_file(translator: Translator, arguments: argparse.Namespace, options: RequestOptions) -> None:
@@ -163,10 +164,10 @@ def _lines(arguments: argparse.Namespace) -> Iterable[str]:
     return read_lines(arguments.input) if arguments.input else decode_lines(sys.stdin.buffer, "standard input")
 
 
-def _show(translation: Translation, arguments: argparse.Namespace) -> None:
+def _show(translation: Translation, arguments: argparse.Namespace, number: int | None) -> None:
     if arguments.json:
         print(as_json(translation), flush=True)
     elif arguments.n_best:
-        print_hypotheses(translation)
+        print_hypotheses(translation, number)
     else:
         print(as_line(translation, "text"), flush=True)

@@ -89,6 +89,17 @@ def test_hypotheses_are_tab_separated_for_scripts(triton: ScriptedTriton, capsys
     ]
 
 
+def test_hypotheses_of_several_texts_say_whose_they_are(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", "hi", "ho", "--to", triton.url, "--n-best", "2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "text\trank\tscore\ttokens\ttranslation",
+        "1\t1\t-0.5000\t4\tHI",
+        "1\t2\t-1.5000\t4\tHI!",
+        "2\t1\t-0.5000\t4\tHO",
+        "2\t2\t-1.5000\t4\tHO!",
+    ]
+
+
 def test_a_stream_is_printed_as_it_comes(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "hi", "--to", triton.url, "--stream"]) == 0
     assert capsys.readouterr().out == "Wo ist der Bahnhof?\n"
