@@ -1,8 +1,12 @@
-"""All comparisons: `python -m benchmarks [--quick] [--only offline growth quality peers export online]`."""
+"""All comparisons: `python -m benchmarks [--quick] [--only offline growth quality peers export online]`.
+
+A part of the grid: `python -m benchmarks --only offline --workloads tatoeba-en-de "random-32k 20/24" --sentences 200`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,7 +32,7 @@ def offline(grid: Grid) -> None:
 def growth(grid: Grid) -> None:
     from benchmarks.growth import AXES, measure_growth
 
-    axes = {name: values[::2] for name, values in AXES.items()} if grid is QUICK else AXES
+    axes = {name: values[::2] for name, values in AXES.items()} if grid.quick else AXES
     figures = measure_growth(axes)
     shares = [f"| {shape} | {share:.0%} |" for shape, share in figures["outside_linear_layers"].items()]
     table = "\n".join(["| decode step, fp32, 32k vocabulary | outside linear layers (goal: 25%) |", "|---|---|", *shares])
@@ -61,7 +65,7 @@ def online(grid: Grid) -> None:
     from benchmarks.online import measure_online
     from benchmarks.online_report import online_table
 
-    contests = measure_online(quick=grid is QUICK)
+    contests = measure_online(quick=grid.quick)
     write_results("online", _described(contests=contests), online_table(contests))
 
 
@@ -80,12 +84,27 @@ def _described(**figures: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a p
     return {"machine": describe_machine(), "load_average": load_average(), "command": " ".join(sys.argv[1:]), **figures}
 
 
+def _narrowed(grid: Grid, given: argparse.Namespace) -> Grid:
+    return dataclasses.replace(
+        grid,
+        workloads=tuple(one for one in grid.workloads if not given.workloads or one.name in given.workloads),
+        sentences=given.sentences or grid.sentences,
+        cell_budget_s=given.cell_seconds or grid.cell_budget_s,
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer cells, fewer rounds: below ten minutes")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts instead of all")
+    names = [workload.name for workload in FULL.workloads]
+    parser.add_argument("--workloads", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
+    parser.add_argument(
+        "--sentences", type=int, help=f"real ones in a cell ({FULL.sentences}, quick {QUICK.sentences})"
+    )
+    parser.add_argument("--cell-seconds", type=float, help="how long a cell is measured, when its rounds are short")
     given = parser.parse_args()
-    grid = QUICK if given.quick else FULL
+    grid = _narrowed(QUICK if given.quick else FULL, given)
     if load_average() > QUIET_LOAD:
         print(f"this machine is busy (load {load_average():.1f}): wall times will say little", file=sys.stderr)
     for part in given.only or (QUICK_PARTS if given.quick else PARTS):

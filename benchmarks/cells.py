@@ -56,6 +56,7 @@ class Grid:
     sentences: int
     min_rounds: int
     cell_budget_s: float
+    quick: bool = False
 
     def cells(self) -> list[Cell]:
         """Cells of one model, precision and thread count stand together: they share the loaded workers."""
@@ -85,6 +86,7 @@ QUICK = Grid(  # one thread: its ratios are the steadiest, and the time is for t
     sentences=64,
     min_rounds=3,
     cell_budget_s=4,
+    quick=True,
 )
 
 
