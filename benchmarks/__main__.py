@@ -99,9 +99,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts instead of all")
     names = [workload.name for workload in FULL.workloads]
     parser.add_argument("--workloads", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
-    parser.add_argument(
-        "--sentences", type=int, help=f"real ones in a cell ({FULL.sentences}, quick {QUICK.sentences})"
-    )
+    parser.add_argument("--sentences", type=int, help=f"real ones in a cell ({FULL.sentences}, quick {QUICK.sentences})")
     parser.add_argument("--cell-seconds", type=float, help="how long a cell is measured, when its rounds are short")
     given = parser.parse_args()
     grid = _narrowed(QUICK if given.quick else FULL, given)

@@ -24,14 +24,9 @@ def _sustained(curves: dict[str, Any], limits: dict[str, float]) -> dict[str, An
 
 
 def _highest(points: Sequence[dict[str, Any]], limit_ms: float) -> float:
-    """The last rate before the first two in a row that were too slow; 0 when there is none."""
-    highest, failures = 0.0, 0
-    for point in sorted(points, key=lambda point: float(point["rate"])):
-        held = point["p99_ms"] <= limit_ms and not any(each["failed"] for each in point["rounds"])
-        highest, failures = (float(point["rate"]), 0) if held else (highest, failures + 1)
-        if failures == 2:
-            break
-    return highest
+    """The highest rate within the limit; a lower one that was not is noise. 0 when there is none."""
+    held = [point for point in points if point["p99_ms"] <= limit_ms and not any(each["failed"] for each in point["rounds"])]
+    return max((float(point["rate"]) for point in held), default=0.0)
 
 
 def has_failed_twice(points: Sequence[dict[str, Any]], limit_ms: float) -> bool:

@@ -12,16 +12,16 @@ def points(*rates: tuple[float, float]) -> list[dict[str, Any]]:
 
 
 CURVES = {
-    "dragoman": {"limit_ms": 160.0, "points": points((8, 100), (10, 170), (12, 155), (15, 200), (18, 310), (22, 150))},
+    "dragoman": {"limit_ms": 160.0, "points": points((8, 100), (10, 170), (12, 155), (15, 200), (18, 310), (22, 900))},
     "ctranslate2": {"limit_ms": 320.0, "points": points((8, 150), (10, 310), (12, 400), (15, 500))},
 }
 
 
-def test_one_bad_rate_is_noise_and_two_in_a_row_are_the_end() -> None:
+def test_the_highest_rate_within_the_limit_counts_whatever_happened_below_it() -> None:
     own, tight, loose = by_limit(CURVES)
     assert own["rates"] == {"dragoman": 12, "ctranslate2": 10}
     assert tight["rates"] == {"dragoman": 12, "ctranslate2": 8}
-    assert loose["rates"] == {"dragoman": 22, "ctranslate2": 10}
+    assert loose["rates"] == {"dragoman": 18, "ctranslate2": 10}
     assert tight["ratio"] == 1.5
 
 
