@@ -81,10 +81,9 @@ def _measure(
     asked = {"sources": sources, "batch": cell.batch, "beam": cell.beam, "target_tokens": cell.workload.target_tokens}
     # the first run of each is warm-up, and for CTranslate2 the choice between its layouts
     ours.ask("run", **asked)
-    candidates = theirs if cell.batch > 1 else theirs[:1]
-    for _, side in candidates if len(candidates) > 1 else ():
+    for _, side in theirs if len(theirs) > 1 else ():
         side.ask("run", **asked)
-    settings, best = min(candidates, key=lambda pair: float(pair[1].ask("run", **asked)["wall_s"]))
+    settings, best = min(theirs, key=lambda pair: float(pair[1].ask("run", **asked)["wall_s"]))
     mine, other = interleave(lambda: ours.ask("run", **asked), lambda: best.ask("run", **asked), grid)
     ratio = ratios([run["wall_s"] for run in other], [run["wall_s"] for run in mine])
     print(

@@ -32,12 +32,17 @@ class CTranslate2Side:
         return {"version": ctranslate2.__version__, "compute_type": self._translator.compute_type}
 
     def run(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
+        if batch < self._inter:  # all workers at once would have more sentences in flight than were asked for
+            return [answer for source in sources for answer in self._translated([source], 1, beam, target_tokens)]
+        # the same number of sentences is in flight whether one worker or several hold them
+        return self._translated(sources, batch // self._inter, beam, target_tokens)
+
+    def _translated(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
         pieces = self._pieces
         lengths = {"max_decoding_length": target_tokens or 127, "min_decoding_length": target_tokens or 1}
         results = self._translator.translate_batch(
             [[pieces[token] for token in source] for source in sources],
-            # the same number of sentences is in flight whether one worker or several hold them
-            max_batch_size=max(1, batch // self._inter),
+            max_batch_size=batch,
             batch_type="examples",
             beam_size=beam,
             return_scores=False,

@@ -93,11 +93,35 @@ def test_a_mixed_batch_says_what_each_request_says_alone(model: LoadedModel, sou
         agree(answer.hypotheses, alone.hypotheses)
 
 
-def test_an_engine_short_of_memory_says_the_same(model: LoadedModel, reference_bundle: Path, sources: list) -> None:
+def test_lanes_in_threads_of_their_own_say_the_same(model: LoadedModel, reference_bundle: Path, sources: list) -> None:
+    """Two calls at once, and the caller runs a search of its own beside them."""
+    side_by_side = open_model(reference_bundle, RuntimeSettings(threads=2), EngineLimits(max_rows=32, max_beam_size=4))
+    assert side_by_side.engine.bell is not None
+    requests = mixed(model, sources[:20])
+    for answer, expected in zip(side_by_side.run(requests), model.run(requests), strict=True):
+        agree(answer.hypotheses, expected.hypotheses)
+    options = asked(model, beam_size=3)
+    for request in requests:
+        side_by_side.engine.submit(request)
+    side_by_side.engine.step()
+    driven = client_driven(side_by_side, sources[:6], options)
+    for answer, expected in zip(driven, model.decode(sources[:6], options), strict=True):
+        agree(answer, expected)
+    while side_by_side.engine.busy:
+        side_by_side.engine.step()
+        side_by_side.engine.wait()
+    side_by_side.engine.check()
+    assert side_by_side.engine.counters.requests == {"ok": 2 * len(requests)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_engine_short_of_memory_says_the_same(
+    model: LoadedModel, reference_bundle: Path, sources: list, threads: int
+) -> None:
     limits = EngineLimits(
         max_rows=24, max_beam_size=4, target_tokens_per_row=8, source_tokens_per_row=16, encode_tokens_per_step=64
     )
-    tight = open_model(reference_bundle, ONE_THREAD, limits)
+    tight = open_model(reference_bundle, RuntimeSettings(threads=threads), limits)
     roomy = model.decode(sources, asked(model))
     long = asked(model, min_length=120)
     for answer, expected in zip(tight.decode(sources, asked(model)), roomy, strict=True):

@@ -32,11 +32,14 @@ class World:
 
     limits: EngineLimits
     spare_room_is_free: bool = True
+    calls_at_once: int = 1
     now_s: float = 0.0
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        runtime = FakeRuntime(MODEL.target_vocabulary, spare_room_is_free=self.spare_room_is_free)
+        runtime = FakeRuntime(
+            MODEL.target_vocabulary, spare_room_is_free=self.spare_room_is_free, calls_at_once=self.calls_at_once
+        )
         self.engine = Engine(runtime, MODEL, self.limits, clock=lambda: self.now_s)
 
     def step(self) -> None:
@@ -48,6 +51,7 @@ class World:
         for _ in range(3000):
             if not self.engine.busy:
                 return
+            self.engine.wait()
             self.step()
         raise AssertionError("the engine does not come to an end")
 
@@ -98,9 +102,11 @@ ACTIONS = st.lists(
 
 
 @settings(max_examples=120, deadline=None)
-@given(ACTIONS, st.booleans())
-def test_every_request_gets_one_answer_and_it_is_its_own(actions: list, spare_room_is_free: bool) -> None:
-    world = World(TIGHT, spare_room_is_free)
+@given(ACTIONS, st.booleans(), st.integers(1, 3))
+def test_every_request_gets_one_answer_and_it_is_its_own(
+    actions: list, spare_room_is_free: bool, calls_at_once: int
+) -> None:
+    world = World(TIGHT, spare_room_is_free, calls_at_once)
     accepted: dict[str, Request] = {}
     cancelled: set[str] = set()
     for number, (kind, what) in enumerate(actions):

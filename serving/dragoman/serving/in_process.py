@@ -74,9 +74,12 @@ class LoadedModel:
         answers: list[Finished | None] = [None] * len(requests)
         while pending or self.engine.busy:
             self._submit_some(pending, places, requests)
-            for event in self.engine.step():
+            events = self.engine.step()
+            for event in events:
                 if isinstance(event, Finished) and event.request.id in places:
                     answers[places.pop(event.request.id)] = event
+            if not events:
+                self.engine.wait()
         return [answer for answer in answers if answer is not None]
 
     def _submit_some(self, pending: list[tuple[str, int]], places: dict[str, int], requests: Sequence[Request]) -> None:

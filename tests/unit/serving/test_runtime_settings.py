@@ -1,4 +1,4 @@
-"""How many threads compute when nobody says."""
+"""How many threads compute when nobody says, and how they share the work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dragoman.serving.runtime.settings import RuntimeSettings
+from dragoman.serving.runtime.settings import RuntimeSettings, ThreadLayout
 
 
 @pytest.mark.parametrize(("cores", "precision", "threads"), [(1, "int8", 1), (2, "int8", 1), (4, "int8", 3), (4, "fp32", 4)])
@@ -17,3 +17,27 @@ def test_int8_leaves_a_core_to_others(cores: int, precision: str, threads: int, 
 
 def test_what_was_asked_for_holds() -> None:
     assert RuntimeSettings(threads=3).thread_count("int8") == 3
+
+
+SMALL, LARGE = 7_000_000, 61_000_000
+
+
+@pytest.mark.parametrize(
+    ("precision", "parameters", "threads", "layout"),
+    [
+        ("int8", SMALL, 2, ThreadLayout(2, 1)),
+        ("int8", LARGE, 2, ThreadLayout(2, 1)),
+        ("fp32", SMALL, 2, ThreadLayout(2, 1)),
+        ("fp32", LARGE, 2, ThreadLayout(1, 2)),
+        ("int8", LARGE, 1, ThreadLayout(1, 1)),
+        ("int8", LARGE, 9, ThreadLayout(4, 2)),
+    ],
+)
+def test_short_products_are_computed_by_one_thread_each(
+    precision: str, parameters: int, threads: int, layout: ThreadLayout
+) -> None:
+    assert RuntimeSettings(threads=threads).thread_layout(precision, parameters) == layout
+
+
+def test_a_device_is_called_once_at_a_time() -> None:
+    assert RuntimeSettings(device="cuda", threads=2).thread_layout("int8", SMALL) == ThreadLayout(1, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dragoman.errors import InvalidRequest
@@ -54,9 +54,9 @@ class Admission:
                 own, cross = own + lane.shape.self_cells(lane.width), cross + lane.shape.cross_cells
         return own <= self._self_cells and cross <= self._cross_cells
 
-    def room(self, lanes: Iterable[RunningLane]) -> Room:
-        """What is free now."""
-        return Room(self._limits.max_rows, self._self_cells, self._cross_cells, lanes)
+    def room(self, lanes: Sequence[RunningLane], joined: RunningLane, most: int) -> Room:
+        """What is free now for newcomers of the lane `joined`, of which there may be `most`."""
+        return Room(Budget(self._limits.max_rows, self._self_cells, self._cross_cells), lanes, joined, most)
 
     def _check_candidates(self, ticket: Ticket) -> None:
         options, most = ticket.options, self._max_candidates
@@ -71,38 +71,45 @@ class Admission:
             )
 
 
-class Room:
-    """Rows and cache that are left, were those that `take` accepted in already."""
+class Budget(NamedTuple):
+    """What all lanes together may have."""
 
-    def __init__(self, rows: int, self_cells: int, cross_cells: int, lanes: Iterable[RunningLane]) -> None:
-        self._self_cells, self._cross_cells = self_cells, cross_cells
-        self._needs: dict[int, _Needs] = {}  # of the lanes, by their width
+    rows: int
+    self_cells: int
+    cross_cells: int
+
+
+class Room:
+    """Rows and cache that are left for one lane, were those that `take` accepted in it already."""
+
+    def __init__(self, budget: Budget, lanes: Sequence[RunningLane], joined: RunningLane, most: int) -> None:
+        self.width = joined.width
+        self.rows_left, self._self_cells, self._cross_cells = budget
+        self.rows_left = min(self.rows_left - sum(lane.rows for lane in lanes), most * joined.width)
+        self._alone = True
         for lane in lanes:
-            if len(lane):
-                groups, source, target = lane.needs()
-                expected = max(ticket.expected for ticket in lane.tickets)
-                self._needs[lane.width] = _Needs.of(lane.width, groups, source, max(target, expected))
-        self.rows_left = rows - sum(width * needs.groups for width, needs in self._needs.items())
+            if lane is not joined and len(lane):
+                needs = _Needs.of_lane(lane)
+                self._self_cells -= needs.self_cells
+                self._cross_cells -= needs.cross_cells
+                self._alone = False
+        self._needs = _Needs.of_lane(joined) if len(joined) else _NOTHING
 
     def take(self, ticket: Ticket) -> bool:
         """Is there room for this one too? If so it is counted as being here."""
-        width = ticket.width
-        before = self._needs.get(width, _NOTHING)
+        before = self._needs
         source, target = max(before.source, ticket.source_tokens), max(before.target, ticket.expected)
-        needs = _Needs.of(width, before.groups + 1, source, target)
-        own, cross = needs.self_cells - before.self_cells, needs.cross_cells - before.cross_cells
-        for other in self._needs.values():
-            own, cross = own + other.self_cells, cross + other.cross_cells
-        fits = width <= self.rows_left and own <= self._self_cells and cross <= self._cross_cells
-        if self._needs and not fits:  # who is alone fits: `check` has seen to that
-            return False
-        self._needs[width] = needs
-        self.rows_left -= width
+        needs = _Needs.of(self.width, before.groups + 1, source, target)
+        fits = needs.self_cells <= self._self_cells and needs.cross_cells <= self._cross_cells
+        if not (fits and self.width <= self.rows_left) and (before.groups or not self._alone):
+            return False  # who is alone fits: `check` has seen to that
+        self._needs = needs
+        self.rows_left -= self.width
         return True
 
 
 class _Needs(NamedTuple):
-    """What a lane of some width needs."""
+    """What a lane needs."""
 
     groups: int
     source: int
@@ -114,6 +121,11 @@ class _Needs(NamedTuple):
     def of(cls, width: int, groups: int, source: int, target: int) -> _Needs:
         shape = fitted(EMPTY, groups, source, target)
         return cls(groups, source, target, shape.self_cells(width), shape.cross_cells)
+
+    @classmethod
+    def of_lane(cls, lane: RunningLane) -> _Needs:
+        groups, source, target = lane.needs()
+        return cls.of(lane.width, groups, source, max(target, *(ticket.expected for ticket in lane.tickets)))
 
 
 _NOTHING = _Needs(0, 0, 0, 0, 0)

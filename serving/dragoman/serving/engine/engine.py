@@ -7,13 +7,16 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
-from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, RequestError, ServerError
-from dragoman.search import Hypothesis, search_batch
+from dragoman.errors import Cancelled, DeadlineExceeded, RequestError, ServerError
+from dragoman.search import Hypothesis
 from dragoman.serving.engine.admission import Admission
 from dragoman.serving.engine.counters import Counters, Gauges
+from dragoman.serving.engine.crew import Crew
+from dragoman.serving.engine.lanes import Lanes
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
+from dragoman.serving.engine.outcomes import as_request_error, outcome_of
 from dragoman.serving.engine.request import Event, Finished, Progress, Request, Started
-from dragoman.serving.engine.running import RunningLane
+from dragoman.serving.engine.running import RunningLane, Turn
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.sessions import Sessions
 from dragoman.serving.engine.ticket import Ticket
@@ -22,18 +25,14 @@ from dragoman.serving.engine.waiting import Waiting
 __all__ = ["Engine"]
 
 
-_AT_ONCE = 4
-"""Newcomers wait until this part of the rows is free: a step costs what its rows cost, so that empty ones lose nothing,
-and several sources together are encoded faster …"""
-
-_HELD_STEPS = 4
-"""… but never longer than so many steps."""
+_LONGEST_WAIT_S = 1.0
 
 
 class Engine:
     """Continuous batching. One thread owns it: `submit` and `cancel` between calls of `step`, which returns events.
 
-    Every submitted request gets exactly one Finished, with the answer it would get alone.
+    Every submitted request gets exactly one Finished, with the answer it would get alone. Where the runtime does several
+    calls at once best, lanes work in threads of their own, and `step` says what has happened since (`wait` for it).
     """
 
     def __init__(
@@ -49,12 +48,13 @@ class Engine:
         self.sessions = Sessions(runtime, model, self.limits, clock)
         self._admission = Admission(self.limits, model, runtime.max_candidates)
         self._waiting = Waiting(self.limits)
-        self._lanes: dict[int, RunningLane] = {}
+        self._lanes = Lanes(runtime, model, self.limits)
+        self._crew = Crew(self._lanes.at_once, clock)
         self._tickets: dict[str, Ticket] = {}
-        self._cancelled: set[str] = set()
+        self._gone: dict[str, RequestError] = {}  # why each is to be dropped
         self._deadlines: list[tuple[float, str]] = []
         self._orders = itertools.count()
-        self._held = 0  # steps that newcomers have waited for company
+        self._events: list[Event] = []  # since the last step
 
     # What callers do.
 
@@ -67,7 +67,7 @@ class Engine:
             self._admission.check(ticket)
             self._waiting.put(ticket)
         except RequestError as error:
-            self.counters.requests[_outcome(error)] += 1
+            self.counters.requests[outcome_of(error)] += 1
             raise
         self._tickets[request.id] = ticket
         if request.deadline_s is not None:
@@ -76,162 +76,189 @@ class Engine:
     def cancel(self, request_id: str) -> None:
         """End a request's work at the next step; nothing happens when it has ended already."""
         if request_id in self._tickets:
-            self._cancelled.add(request_id)
+            self._gone.setdefault(request_id, Cancelled("the caller went away"))
 
     @property
     def busy(self) -> bool:
-        """Is there anything that `step` would do?"""
+        """Is there anything that `step` would do, now or later?"""
         return bool(self._tickets)
 
     def step(self) -> list[Event]:
-        """Drop who is gone, let newcomers join, decode one token in every row."""
-        begun = self._clock()
-        events = self._drop_cancelled_and_expired(begun)
-        events += self._admit_newcomers()
-        for lane in list(self._lanes.values()):
+        """Hear the lanes, drop who is gone, let newcomers join, decode one token in every row (or begin to)."""
+        now = self._clock()
+        for lane in self._crew.take_finished():
+            self._take_in(lane)
+        if self._gone or self._deadlines:
+            self._drop_gone(now)
+        if len(self._waiting):
+            self._let_newcomers_in()
+        for lane in self._lanes.idle():
             self._make_room(lane)
             if len(lane):
-                events += self._decode(lane)
-        self.sessions.expire(begun)
-        self.counters.steps += 1
-        self.counters.step_s += self._clock() - begun
+                self._crew.begin(lane, self._lanes.steps_for(lane, len(self._waiting) > 0))
+                if not lane.at_work:
+                    self._take_in(lane)
+        self.sessions.expire(now)
+        events, self._events = self._events, []
         return events
+
+    def wait(self) -> None:
+        """Until `step` has something to do: at once, unless lanes work in threads of their own."""
+        self._crew.wait(self.patience_s(_LONGEST_WAIT_S))
+
+    def patience_s(self, longest_s: float) -> float:
+        """How long `step` need not be called, unless the `bell` can be read: until somebody's deadline, or `longest_s`."""
+        if not self._tickets:
+            return longest_s
+        if self._crew.bell is None:
+            return 0.0
+        return min(max(self._deadlines[0][0] - self._clock(), 0.0), longest_s) if self._deadlines else longest_s
+
+    @property
+    def bell(self) -> int | None:
+        """A file descriptor that can be read when a lane has something to say; None when lanes have no threads."""
+        return self._crew.bell
 
     # What a step does.
 
-    def _drop_cancelled_and_expired(self, now: float) -> list[Event]:
-        gone = [self._tickets[name] for name in self._cancelled]
-        ended: list[Event] = [self._drop(ticket, Cancelled("the caller went away")) for ticket in gone]
+    def _take_in(self, lane: RunningLane) -> None:
+        """What a lane has done in its turn; the answers of those who are done."""
+        turn = lane.end_turn()
+        self._count(lane, turn)
+        for ticket, error in turn.refused:
+            self._finish(ticket, error=as_request_error(error))
+        if turn.error is not None:
+            self._lanes.remove(lane)
+            for ticket in lane.tickets:
+                self._finish(ticket, error=as_request_error(turn.error))
+            return
+        for group, ticket in enumerate(lane.tickets) if lane.streams else ():
+            if ticket.request.stream and group not in turn.done:
+                self._progress(ticket, lane.decided(group))
+        for group in turn.done:
+            ticket, hypotheses = lane.tickets[group], lane.hypotheses(group)
+            lane.leave(ticket)
+            if ticket.request.id in self._gone:
+                self._finish(ticket, error=self._gone[ticket.request.id])
+                continue
+            if ticket.request.stream:
+                self._progress(ticket, hypotheses[0].tokens)
+            self._finish(ticket, hypotheses)
+
+    def _drop_gone(self, now: float) -> None:
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline_s, name = heapq.heappop(self._deadlines)
             ticket = self._tickets.get(name)
             if ticket is not None and ticket.request.deadline_s == deadline_s:  # else it has ended, and its id is another's
-                ended.append(self._drop(ticket, DeadlineExceeded("the time the caller gave has passed")))
-        return ended
+                self._gone.setdefault(name, DeadlineExceeded("the time the caller gave has passed"))
+        for name, error in list(self._gone.items()):
+            ticket = self._tickets[name]
+            if ticket.lane is None:
+                self._waiting.remove(ticket)
+            elif ticket.lane.at_work:
+                ticket.lane.wanted = True
+                continue
+            else:
+                ticket.lane.leave(ticket)
+            self._finish(ticket, error=error)
 
-    def _admit_newcomers(self) -> list[Event]:
-        """Encode some of those who wait: a bounded number of tokens, so that those who run are not held up."""
-        events: list[Event] = []
-        if not len(self._waiting):
-            return events
-        rows = self.limits.max_rows
-        free = rows - sum(lane.rows for lane in self._lanes.values())
-        if free <= 0 or (_AT_ONCE * free < rows and self._held < _HELD_STEPS):
-            self._held += free > 0
-            return events
-        self._held = 0
-        budget = self.limits.encode_tokens_per_step
-        while budget > 0 and len(self._waiting):
-            room = self._admission.room(self._lanes.values())
+    def _let_newcomers_in(self) -> None:
+        """Find lanes for those who wait: a bounded number of tokens each, so that those who run are not held up."""
+        budgets: dict[RunningLane, int] = {}
+        while (head := self._waiting.head()) is not None:
+            lanes = [lane for lane in self._lanes.for_newcomers(head.width) if budgets.get(lane, 1) > 0]
+            if not lanes:
+                return
+            lane = min(lanes, key=len)
+            budget = budgets.get(lane, self.limits.encode_tokens_per_step // self._crew.size)
+            fair = -(-len(self._waiting) // len(lanes))
+            room = self._admission.room(self._lanes, lane, min(fair, lane.share - len(lane)))
             tickets = self._waiting.take(room, budget)
             if not tickets:
-                break
-            budget -= max(ticket.source_tokens for ticket in tickets) * len(tickets)
-            events += self._begin(tickets)
-        return events
+                return
+            budgets[lane] = budget - max(ticket.source_tokens for ticket in tickets) * len(tickets)
+            self._begin(lane, tickets)
 
-    def _begin(self, tickets: Sequence[Ticket]) -> list[Event]:
-        """Encode these together and let each join the lane of its width."""
+    def _begin(self, lane: RunningLane, tickets: list[Ticket]) -> None:
+        """Let these join the lane; they are encoded together in its next turn."""
         now = self._clock()
-        begun: list[Event] = [Started(ticket.request) for ticket in tickets if ticket.admitted_s is None]
         for ticket in tickets:
             ticket.order = next(self._orders)
             if ticket.admitted_s is None:
                 ticket.admitted_s = now
-        try:
-            encoded = self._runtime.encode([ticket.request.source for ticket in tickets])
-        except Exception as error:
-            return [self._finish(ticket, error=_ours(error)) for ticket in tickets]
-        self.counters.encoder_calls += 1
-        self.counters.encoded_tokens += sum(ticket.source_tokens for ticket in tickets)
-        self.counters.encoded_cells += max(ticket.source_tokens for ticket in tickets) * len(tickets)
-        for width in sorted({ticket.width for ticket in tickets}):
-            indices = [index for index, ticket in enumerate(tickets) if ticket.width == width]
-            newcomers = [tickets[index] for index in indices]
-            self._make_room(self._lane(width), newcomers)
-            self._lane(width).join(newcomers, encoded, indices)
-        return begun
+                self._events.append(Started(ticket.request))
+        self._make_room(lane, tickets)
+        lane.expect(tickets)
+        lane.held = 0
 
     def _make_room(self, lane: RunningLane, newcomers: Sequence[Ticket] = ()) -> None:
         """Let the lane grow for its next step; if memory is short, the latest requests give way and start again later."""
-        lanes, shape = self._lanes.values(), lane.shape_with(newcomers)
-        if shape != lane.shape and not self._admission.fits(lanes, lane, shape):
-            for other in lanes:
-                other.resize(other.shape_with(tight=True))
+        shape = lane.shape_with(newcomers)
+        if shape != lane.shape and not self._admission.fits(self._lanes, lane, shape):
+            self._call_back()
+            for other in self._lanes:
+                other.release()
             shape = lane.shape_with(newcomers, tight=True)
-            while not self._admission.fits(lanes, lane, shape):
-                latest = max((ticket for other in lanes for ticket in other.tickets), key=_precedence)
+            while not self._admission.fits(self._lanes, lane, shape):
+                latest = max((ticket for other in self._lanes for ticket in other.tickets), key=_precedence)
                 self._take_out(latest)
-                self._lanes[latest.width].resize(self._lanes[latest.width].shape_with(tight=True))
                 self._waiting.put_back(latest)
                 self.counters.preemptions += 1
                 shape = lane.shape_with(newcomers, tight=True)
-        lane.resize(shape)
+        lane.shape = shape
 
-    def _decode(self, lane: RunningLane) -> list[Event]:
-        """One step of a lane; the answers of those who are done."""
-        self.counters.lane_steps += 1
-        self.counters.decoded_rows += lane.rows
-        try:
-            done = lane.step(self._runtime.max_candidates)
-        except Exception as error:
-            del self._lanes[lane.width]
-            return [self._finish(ticket, error=_ours(error)) for ticket in lane.disband()]
-        lane.note_first_tokens(self._clock())
-        events: list[Event] = []
-        for group, ticket in enumerate(lane.tickets) if lane.streams else ():
-            if ticket.request.stream and group not in done:
-                events += self._progress(ticket, lane.decided(group))
-        for group in done:
-            ticket, hypotheses = lane.tickets[group], lane.hypotheses(group)
-            lane.leave(group)
-            if ticket.request.stream:
-                events += self._progress(ticket, hypotheses[0].tokens)
-            events.append(self._finish(ticket, hypotheses=hypotheses))
-        return events
+    def _call_back(self) -> None:
+        """All lanes between their turns."""
+        working = [lane for lane in self._lanes if lane.at_work]
+        for lane in working:
+            lane.wanted = True
+        while any(lane.at_work for lane in working):
+            self._crew.wait(None)
+            for lane in self._crew.take_finished():
+                self._take_in(lane)
+        self._crew.ring()  # they wait for the next step
 
     # Small steps.
 
-    def _lane(self, width: int) -> RunningLane:
-        if width not in self._lanes:
-            search = search_batch(width, self._model, self._model.target_vocabulary)
-            self._lanes[width] = RunningLane(search, self._runtime.lane(width), self._runtime.spare_room_is_free)
-        return self._lanes[width]
+    def _take_out(self, ticket: Ticket) -> None:
+        """Out of its lane, and its memory with it."""
+        if (lane := ticket.lane) is not None:
+            lane.leave(ticket)
+            lane.release()
 
-    def _drop(self, ticket: Ticket, error: RequestError) -> Finished:
-        if not self._take_out(ticket):
-            self._waiting.remove(ticket)
-        return self._finish(ticket, error=error)
+    def _count(self, lane: RunningLane, turn: Turn) -> None:
+        counters = self.counters
+        counters.steps += 1
+        counters.step_s += turn.seconds
+        counters.lane_steps += turn.steps
+        counters.decoded_rows += turn.rows * turn.steps
+        if len(self._waiting):
+            self._lanes.hold_back(lane, turn)
+        for together in turn.encoded:
+            counters.encoder_calls += 1
+            counters.encoded_tokens += sum(ticket.source_tokens for ticket in together)
+            counters.encoded_cells += max(ticket.source_tokens for ticket in together) * len(together)
 
-    def _take_out(self, ticket: Ticket) -> bool:
-        """Out of its lane, if it runs."""
-        lane = self._lanes.get(ticket.width)
-        if lane is None or ticket not in lane.tickets:
-            return False
-        lane.leave(lane.tickets.index(ticket))
-        return True
-
-    def _progress(self, ticket: Ticket, decided: tuple[int, ...]) -> list[Event]:
+    def _progress(self, ticket: Ticket, decided: tuple[int, ...]) -> None:
         new, ticket.sent = decided[ticket.sent :], max(ticket.sent, len(decided))
-        return [Progress(ticket.request, new)] if new else []
+        if new:
+            self._events.append(Progress(ticket.request, new))
 
-    def _finish(
-        self, ticket: Ticket, hypotheses: tuple[Hypothesis, ...] = (), error: RequestError | None = None
-    ) -> Finished:
+    def _finish(self, ticket: Ticket, hypotheses: tuple[Hypothesis, ...] = (), error: RequestError | None = None) -> None:
         now = self._clock()
         del self._tickets[ticket.request.id]
-        self._cancelled.discard(ticket.request.id)
+        self._gone.pop(ticket.request.id, None)
         self._waiting.finished(now)
-        self.counters.requests[_outcome(error)] += 1
+        self.counters.requests[outcome_of(error)] += 1
         if error is None:
             self.counters.source_tokens += ticket.source_tokens
             self.counters.target_tokens += sum(len(hypothesis.tokens) for hypothesis in hypotheses)
-        return Finished(ticket.request, ticket.timings(now), hypotheses, error)
+        self._events.append(Finished(ticket.request, ticket.timings(now), hypotheses, error))
 
     # What watchers ask.
 
     def gauges(self) -> Gauges:
-        lanes = self._lanes.values()
+        lanes = self._lanes
         return Gauges(
             queued_requests=len(self._waiting),
             queued_tokens=self._waiting.tokens,
@@ -248,10 +275,10 @@ class Engine:
 
     def check(self) -> None:
         """AssertionError when a slot is leaked or owned twice, or more memory is in use than promised."""
-        running = [ticket for lane in self._lanes.values() for ticket in lane.tickets]
+        running = [ticket for lane in self._lanes for ticket in lane.tickets]
         if len(running) + len(self._waiting) != len(self._tickets) or len(set(map(id, running))) != len(running):
             raise AssertionError(f"{len(running)} run, {len(self._waiting)} wait, {len(self._tickets)} are known")
-        for lane in self._lanes.values():
+        for lane in self._lanes.idle():
             lane.check()
         gauges = self.gauges()
         if gauges.self_cells > gauges.self_cells_limit or gauges.cross_cells > gauges.cross_cells_limit:
@@ -260,23 +287,3 @@ class Engine:
 
 def _precedence(ticket: Ticket) -> tuple[bool, int]:
     return ticket.request.priority == "batch", ticket.order
-
-
-def _ours(error: Exception) -> RequestError:
-    if isinstance(error, RequestError):
-        return error
-    ours = ServerError("the model could not be run")
-    ours.__cause__ = error  # for the log: what a library says is not for callers
-    return ours
-
-
-def _outcome(error: RequestError | None) -> str:
-    return "ok" if error is None else _OUTCOMES.get(type(error), "failed")
-
-
-_OUTCOMES: dict[type[RequestError], str] = {
-    Cancelled: "cancelled",
-    DeadlineExceeded: "deadline",
-    InvalidRequest: "invalid",
-    Overloaded: "overloaded",
-}

@@ -1,16 +1,21 @@
-"""The requests of one width that are being decoded: their searches, their caches, their owners, in the same order."""
+"""The requests of one width that are decoded side by side: their searches, their caches, their owners, in one order.
+
+A lane works in turns. Between turns it is the engine's: tickets come and go, room is made. In its turn it belongs to the
+thread that runs it, and the engine only reads what is marked so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dragoman.search import Hypothesis, SearchBatch
 from dragoman.search.greedy import GreedyBatch
-from dragoman.serving.engine.runtime import Encoded, Lane
+from dragoman.serving.engine.runtime import Lane, Runtime
 from dragoman.serving.engine.shapes import EMPTY, LaneShape, fitted, grown
 from dragoman.serving.engine.ticket import Ticket
 
-__all__ = ["RunningLane"]
+__all__ = ["RunningLane", "Turn"]
 
 
 _KEPT_IDLE = 8
@@ -21,20 +26,48 @@ _FEW_CANDIDATES = 2 * 16 + 4
 """What a wide beam asks for without rules that look at its history."""
 
 
+@dataclass(slots=True)
+class Turn:
+    """What a lane did in its turn."""
+
+    steps: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    done: Sequence[int] = ()
+    """Groups that have come to their end, highest first."""
+    encoded: tuple[list[Ticket], ...] = ()
+    """Newcomers that have joined; each list was one call of the encoder."""
+    refused: tuple[tuple[Ticket, Exception], ...] = ()
+    """Newcomers that could not be encoded."""
+    error: Exception | None = None
+    """The lane can't be trusted any more."""
+
+
 class RunningLane:
     """Group g of the search, of the cache and of `tickets` is the same request, always."""
 
-    def __init__(self, search: SearchBatch, lane: Lane, spare_room_is_free: bool) -> None:
-        self._search, self._lane, self._spare_room_is_free = search, lane, spare_room_is_free
+    def __init__(self, search: SearchBatch, lane: Lane, runtime: Runtime, share: int) -> None:
+        self._search, self._lane, self._runtime = search, lane, runtime
+        self.share = share  # groups that it may hold
+        self._spare_room_is_free = runtime.spare_room_is_free
         self._greedy = search if isinstance(search, GreedyBatch) else None
         self.width = lane.width
-        self.tickets: list[Ticket] = []
+        self.tickets: list[Ticket] = []  # the last ones may be newcomers, who have not joined the search yet
         self.shape = EMPTY
         self.streams = 0  # of the tickets, those that want to hear what is decided
+        self.held = 0  # steps that newcomers have waited for company
+        self.at_work = False
+        self.wanted = False  # the engine asks to have it back after the step that runs
+        self._newcomers: list[list[Ticket]] = []  # those of a list are encoded together
+        self._turn = Turn()
+        self._laid_out = EMPTY  # what the cache's shape is, until the next turn
         self._steps = 0
+        self._tokens_held = 0
         self._unheard: list[Ticket] = []  # those that have said nothing yet
         # What the next step needs in every row; of those who have left, too, until somebody wants to know (`needs`).
         self._source, self._target, self._left = 0, 1, False
+
+    # At any time.
 
     def __len__(self) -> int:
         return len(self.tickets)
@@ -45,17 +78,21 @@ class RunningLane:
 
     @property
     def tokens_held(self) -> int:
-        """Cells of both caches that hold a token."""
-        own = int(self._search.positions.sum()) * self.width
-        return own + sum(ticket.source_tokens for ticket in self.tickets)
+        """Cells of both caches that hold a token; in a turn, those that did before."""
+        if not self.at_work:
+            own = int(self._search.positions.sum()) * self.width
+            self._tokens_held = own + sum(ticket.source_tokens for ticket in self.tickets)
+        return self._tokens_held
 
     def needs(self) -> tuple[int, int, int]:
-        """Groups, tokens of the longest source, and positions that the next step needs in every row."""
-        if self._left:
+        """Groups, tokens of the longest source, and positions that the next step needs in every row; in a turn, at most."""
+        if self._left and not self.at_work:
             self._left = False
             self._source = max((ticket.source_tokens for ticket in self.tickets), default=0)
             self._target = int(self._search.positions.max(initial=0)) + 1
         return len(self.tickets), self._source, self._target
+
+    # Between turns.
 
     def shape_with(self, newcomers: Sequence[Ticket] = (), tight: bool = False) -> LaneShape:
         """The shape for the next step, were `newcomers` with us."""
@@ -73,62 +110,49 @@ class RunningLane:
         expected = max((ticket.expected for ticket in (*self.tickets, *newcomers)), default=0)
         return grown(self.shape, groups, source, max(target, expected))
 
-    def resize(self, shape: LaneShape) -> None:
-        if shape != self.shape:
-            self._lane.resize(shape)
-            self.shape = shape
-
-    def join(self, tickets: Sequence[Ticket], encoded: Encoded, indices: Sequence[int]) -> None:
-        """Let these begin, for whom there is room; `indices` says where each stands in `encoded`."""
-        self._lane.join(encoded, indices)
+    def expect(self, tickets: Sequence[Ticket]) -> None:
+        """Let these begin in the next turn, encoded together; the shape has room for them."""
+        self._newcomers.append(list(tickets))
         for ticket in tickets:
-            self._search.join(ticket.options)
+            ticket.lane = self
             self.tickets.append(ticket)
             self._source = max(self._source, ticket.source_tokens)
             self.streams += ticket.request.stream
-            ticket.steps -= self._steps  # counted when it leaves, and not at every step
-            if ticket.first_token_s is None:
-                self._unheard.append(ticket)
 
-    def leave(self, group: int) -> None:
+    def leave(self, ticket: Ticket) -> None:
+        self.streams -= ticket.request.stream
+        self._left, ticket.lane = True, None
+        for together in self._newcomers:
+            if ticket in together:
+                together.remove(ticket)
+                self.tickets.remove(ticket)
+                return
+        group, last = self.tickets.index(ticket), len(self._search) - 1
         self._lane.leave(group)
         self._search.leave(group)
-        gone, self.tickets[group] = self.tickets[group], self.tickets[-1]
-        self.tickets.pop()
-        self.streams -= gone.request.stream
-        gone.steps += self._steps
-        if gone.first_token_s is None:
-            self._unheard.remove(gone)
-        self._left = True
+        self.tickets[group] = self.tickets[last]
+        del self.tickets[last]
+        ticket.steps += self._steps
+        if ticket.first_token_s is None:
+            self._unheard.remove(ticket)
 
-    def disband(self) -> list[Ticket]:
-        """Everybody, out of a lane that can't be trusted any more."""
-        for ticket in self.tickets:
-            ticket.steps += self._steps
-        return self.tickets
+    def release(self) -> None:
+        """Give memory back at once: others need it."""
+        self.shape = self.shape_with(tight=True)
+        self._lay_out()
 
-    def step(self, max_candidates: int | None) -> list[int]:
-        """Decode one token in every row; the groups that are done, highest first."""
-        search, greedy = self._search, self._greedy
-        self._steps += 1
-        self._target += 1
-        if greedy is not None and greedy.steady:  # most steps of greedy searches: nothing has to be said to the model
-            best = self._lane.step_on()
-            done = greedy.say_best(best.tokens[:, 0].tolist(), best.log_probs[:, 0].tolist())
-            if done is not None:
-                return done
-        else:
-            wanted = _rounded(search.candidates, search.vocabulary if max_candidates is None else max_candidates)
-            best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
-        return search.advance(best.tokens, best.log_probs, best.logits)
-
-    def note_first_tokens(self, now: float) -> None:
-        """Whoever has been fed its prompt has just said its first token."""
-        if self._unheard:
-            for ticket in self._unheard:
-                if ticket.steps + self._steps >= ticket.prompt_tokens:
-                    ticket.first_token_s = now
-            self._unheard = [ticket for ticket in self._unheard if ticket.first_token_s is None]
+    def end_turn(self) -> Turn:
+        """The lane is the engine's again."""
+        turn, self._turn = self._turn, Turn()
+        self.at_work = self.wanted = False
+        if turn.refused:
+            for ticket, _ in turn.refused:
+                self.tickets.remove(ticket)
+                self.streams -= ticket.request.stream
+        if turn.error is not None:
+            for ticket in self.tickets[: len(self._search)]:
+                ticket.steps += self._steps
+        return turn
 
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
         return self._search.hypotheses(group)
@@ -138,11 +162,79 @@ class RunningLane:
 
     def check(self) -> None:
         """AssertionError when the three disagree on who is here."""
-        if not len(self._search) == len(self.tickets) <= self.shape.groups:
+        joined = len(self.tickets) - sum(map(len, self._newcomers))
+        if not len(self._search) == joined <= self.shape.groups:
             raise AssertionError(f"{len(self._search)} searches, {len(self.tickets)} requests, {self.shape}")
-        for group, ticket in enumerate(self.tickets):
+        for group, ticket in enumerate(self.tickets[:joined]):
             if self._search.options(group) is not ticket.options:
                 raise AssertionError(f"group {group} searches for another request than {ticket.request.id}")
+
+    # The turn.
+
+    def take_turn(self, most_steps: int, most_s: float, clock: Callable[[], float]) -> None:
+        """Encode the newcomers, then decode one token in every row at each step, until somebody has to be heard."""
+        turn, began_s = self._turn, clock()
+        now_s = began_s
+        try:
+            self._lay_out()
+            if self._newcomers:
+                self._let_in(turn)
+            turn.rows = len(self._search) * self.width
+            while turn.rows and turn.steps < most_steps:
+                turn.done = self._step()
+                turn.steps += 1
+                now_s = clock()
+                self._note_first_tokens(now_s)
+                out_of_room = self._target > self.shape.target
+                if turn.done or self.wanted or self.streams or out_of_room or now_s - began_s >= most_s:
+                    break
+        except Exception as error:  # whatever a library raises: it is told as the answer of everybody here
+            turn.error = error
+        turn.seconds = now_s - began_s
+
+    def _lay_out(self) -> None:
+        if self._laid_out != self.shape:
+            self._lane.resize(self.shape)
+            self._laid_out = self.shape
+
+    def _let_in(self, turn: Turn) -> None:
+        newcomers, self._newcomers = self._newcomers, []
+        for together in filter(None, newcomers):
+            try:
+                encoded = self._runtime.encode([ticket.request.source for ticket in together])
+            except Exception as error:
+                turn.refused += tuple((ticket, error) for ticket in together)
+                continue
+            self._lane.join(encoded, range(len(together)))
+            for ticket in together:
+                self._search.join(ticket.options)
+                ticket.steps -= self._steps  # counted when it leaves, and not at every step
+                if ticket.first_token_s is None:
+                    self._unheard.append(ticket)
+            turn.encoded += (together,)
+
+    def _step(self) -> list[int]:
+        """Decode one token in every row; the groups that are done, highest first."""
+        search, greedy, most = self._search, self._greedy, self._runtime.max_candidates
+        self._steps += 1
+        self._target += 1
+        if greedy is not None and greedy.steady:  # most steps of greedy searches: nothing has to be said to the model
+            best = self._lane.step_on()
+            done = greedy.say_best(best.tokens[:, 0].tolist(), best.log_probs[:, 0].tolist())
+            if done is not None:
+                return done
+        else:
+            wanted = _rounded(search.candidates, search.vocabulary if most is None else most)
+            best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
+        return search.advance(best.tokens, best.log_probs, best.logits)
+
+    def _note_first_tokens(self, now: float) -> None:
+        """Whoever has been fed its prompt has just said its first token."""
+        if self._unheard:
+            for ticket in self._unheard:
+                if ticket.steps + self._steps >= ticket.prompt_tokens:
+                    ticket.first_token_s = now
+            self._unheard = [ticket for ticket in self._unheard if ticket.first_token_s is None]
 
 
 def _rounded(candidates: int, most: int) -> int:

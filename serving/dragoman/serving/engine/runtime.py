@@ -63,7 +63,11 @@ class Lane(Protocol):
 
 
 class Runtime(Protocol):
-    """A model that is ready to run; used by one thread."""
+    """A model that is ready to run. Several threads may encode, and step different lanes, at the same time."""
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many calls the machine does best side by side."""
 
     @property
     def max_candidates(self) -> int | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import TYPE_CHECKING
 
 from dragoman.errors import InvalidRequest
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine.request import Request, Timings
+
+if TYPE_CHECKING:
+    from dragoman.serving.engine.running import RunningLane
 
 __all__ = ["Ticket"]
 
@@ -24,6 +28,7 @@ class Ticket:
         "admitted_s",
         "expected",
         "first_token_s",
+        "lane",
         "longest",
         "options",
         "order",
@@ -43,6 +48,7 @@ class Ticket:
         self.since_s = submitted_s if request.arrived_s is None else request.arrived_s
         self.admitted_s: float | None = None
         self.first_token_s: float | None = None
+        self.lane: RunningLane | None = None  # that decodes it
         self.order = 0  # of admission: the latest is the first to give way
         self.steps = 0  # right when it is in no lane
         self.sent = 0  # tokens of Progress events

@@ -55,20 +55,28 @@ class Waiting:
         del self._queues[ticket.request.priority][ticket.request.id]
         self.tokens -= ticket.source_tokens
 
+    def head(self) -> Ticket | None:
+        """Whose turn it is."""
+        interactive, batch = self._queues["interactive"], self._queues["batch"]
+        if batch and (not interactive or self._passed >= _INTERACTIVE_BEFORE_ONE_BATCH):
+            return next(iter(batch.values()))
+        return next(iter(interactive.values()), None)
+
     def take(self, room: Room, budget: int, window: int = 64) -> list[Ticket]:
-        """The next request and others of similar length that may be encoded with it within `budget` padded tokens.
+        """The next request and others like it that may be encoded with it within `budget` padded tokens.
 
         Nothing when the next one does not fit: it waits for room, and nobody overtakes it.
         """
-        first = self._next()
+        first = self.head()
         if first is None or not room.take(first):
             return []
         taken, shortest, longest = [first], first.source_tokens, first.source_tokens
         self._took(first)
         if room.rows_left <= 0:
             return taken
-        near = list(itertools.islice(self._queues[first.request.priority].values(), window))
-        for ticket in sorted(near, key=lambda one: abs(one.source_tokens - first.source_tokens)):
+        near = itertools.islice(self._queues[first.request.priority].values(), window)
+        alike = [ticket for ticket in near if ticket.width == first.width]
+        for ticket in sorted(alike, key=lambda one: abs(one.source_tokens - first.source_tokens)):
             shortest, longest = min(shortest, ticket.source_tokens), max(longest, ticket.source_tokens)
             too_different = longest - shortest > max(_SIMILAR, longest // 4)
             if too_different or longest * (len(taken) + 1) > budget or not room.take(ticket):
@@ -87,12 +95,6 @@ class Waiting:
             return 0.5
         per_request_s = (self._finishes[-1] - self._finishes[0]) / (len(self._finishes) - 1)
         return min(max(per_request_s * len(self) / 4, 0.05), 30.0)
-
-    def _next(self) -> Ticket | None:
-        interactive, batch = self._queues["interactive"], self._queues["batch"]
-        if batch and (not interactive or self._passed >= _INTERACTIVE_BEFORE_ONE_BATCH):
-            return next(iter(batch.values()))
-        return next(iter(interactive.values()), None)
 
     def _took(self, ticket: Ticket) -> None:
         self._passed = self._passed + 1 if ticket.request.priority == "interactive" else 0

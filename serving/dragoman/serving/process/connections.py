@@ -17,22 +17,27 @@ __all__ = ["Connections"]
 class Connections:
     """Everything that can be read or written, without ever waiting for one of them in particular."""
 
-    def __init__(self, supervisor: Channel, listens_at: Path) -> None:
+    def __init__(self, supervisor: Channel, listens_at: Path, bell: int | None = None) -> None:
+        """`bell` can be read when there is something else to do than to receive."""
         self.supervisor = supervisor
         self._listens_at = listens_at
         self._listening = _listen(listens_at)
         self._selector = selectors.DefaultSelector()
         self._selector.register(supervisor, selectors.EVENT_READ, supervisor)
-        self._selector.register(self._listening, selectors.EVENT_READ, None)
+        self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
+        if bell is not None:
+            self._selector.register(bell, selectors.EVENT_READ)
         self._posted: set[Channel] = set()
         self._writing: set[Channel] = set()
         self._lost: list[Channel] = []
 
     def receive(self, patience_s: float) -> list[tuple[Channel, Frame]]:
-        """What has arrived; waits for it no longer than `patience_s`."""
+        """What has arrived; waits for it no longer than `patience_s`, and not while the bell rings."""
         arrived: list[tuple[Channel, Frame]] = []
         for key, events in self._selector.select(patience_s):
             if key.data is None:
+                continue
+            if key.data is self._listening:
                 self._accept()
                 continue
             try:

@@ -51,7 +51,7 @@ class EngineLoop:
             self._connections.flush()
 
     def _patience_s(self) -> float:
-        return 0.0 if self._engine.busy or self._desk.has_intake else _IDLE_S
+        return 0.0 if self._desk.has_intake else self._engine.patience_s(_IDLE_S)
 
     def _is_over(self) -> bool:
         if self._orphaned:

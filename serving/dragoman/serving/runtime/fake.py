@@ -24,8 +24,15 @@ _Hashes = npt.NDArray[np.uint64]
 class FakeRuntime:
     """Deterministic, instant, and as fussy about its caches as a real one."""
 
-    def __init__(self, vocabulary: int, max_candidates: int | None = None, spare_room_is_free: bool = True) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        max_candidates: int | None = None,
+        spare_room_is_free: bool = True,
+        calls_at_once: int = 1,
+    ) -> None:
         self.vocabulary, self.max_candidates, self.spare_room_is_free = vocabulary, max_candidates, spare_room_is_free
+        self.calls_at_once = calls_at_once
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         lengths = np.array([len(source) for source in sources], np.int32)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnxruntime
 
 from dragoman.bundle.integrity import check_files
-from dragoman.bundle.manifest import Graph, Lowering, Manifest, Precision, Role, StoredTensor
+from dragoman.bundle.manifest import Graph, Lowering, Manifest, Role, StoredTensor
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, Lane
@@ -19,7 +19,7 @@ from dragoman.serving.runtime.encoding import DeviceEncoder, padded
 from dragoman.serving.runtime.in_place import InPlaceLane
 from dragoman.serving.runtime.portable import DeviceMemory, PortableLane
 from dragoman.serving.runtime.providers import providers_for
-from dragoman.serving.runtime.settings import RuntimeSettings
+from dragoman.serving.runtime.settings import RuntimeSettings, ThreadLayout
 
 __all__ = ["OnnxRuntime"]
 
@@ -32,6 +32,8 @@ class OnnxRuntime:
         check_files(bundle, manifest)
         lowering = _lowering(manifest, self._settings)
         encoder, self._decoder_graph = manifest.graph("encoder", lowering), manifest.graph("decoder", lowering)
+        self._threads = _thread_layout(self._settings, manifest, self._decoder_graph)
+        self.calls_at_once = self._threads.calls_at_once
         # Sessions do not own what is shared: it is ours for as long as they live.
         self._shared = _shared_weights(bundle, manifest, lowering) if self._settings.device == "cpu" else {}
         self._encoder = self._opened(bundle, manifest, encoder)
@@ -65,7 +67,7 @@ class OnnxRuntime:
                 f"this ONNX Runtime ({onnxruntime.__version__}) has no {wanted}, which device={device!r} "
                 "needs; install onnxruntime-gpu, or serve with device='cpu'"
             )
-        options = _options(self._settings, manifest.precision)
+        options = _options(self._settings, self._threads.threads_a_call)
         for name, tensor in self._shared.items():
             options.add_initializer(name, tensor)
         try:
@@ -104,9 +106,15 @@ def _mapped(bundle: Path, manifest: Manifest, tensor: StoredTensor) -> npt.NDArr
         raise BundleError(f"{tensor.name} is not where the manifest says it lies in {tensor.file}: {error}") from error
 
 
-def _options(settings: RuntimeSettings, precision: Precision) -> Any:  # noqa: ANN401
+def _thread_layout(settings: RuntimeSettings, manifest: Manifest, decoder: Graph) -> ThreadLayout:
+    if not decoder.in_place_cache:  # its lanes share what arranges their caches
+        return ThreadLayout(1, settings.thread_count(manifest.precision))
+    return settings.thread_layout(manifest.precision, manifest.model.parameters)
+
+
+def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = settings.thread_count(precision)
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # A thread that spins while it waits takes a core from its neighbours, and a decoding step waits often.

@@ -1,0 +1,181 @@
+"""Lanes that take their turns in threads of their own."""
+
+from __future__ import annotations
+
+import gc
+import select
+import threading
+from collections.abc import Callable
+
+import pytest
+from worlds import LONG, MODEL, BrokenRuntime, World
+
+from dragoman.errors import Cancelled, DeadlineExceeded, ServerError
+from dragoman.search import DecodingOptions
+from dragoman.serving.engine import Engine, EngineLimits, Finished, Request
+from dragoman.serving.engine.runtime import Best
+from dragoman.serving.runtime.fake import FakeLane, FakeRuntime
+
+PATIENCE_S = 20.0
+
+
+class WatchedRuntime(FakeRuntime):
+    """Does `before_step` before every step of a lane, in the thread that runs it."""
+
+    def __init__(self, before_step: Callable[[], None]) -> None:
+        super().__init__(MODEL.target_vocabulary, calls_at_once=2)
+        self.before_step = before_step
+
+    def lane(self, width: int) -> FakeLane:
+        lane = super().lane(width)
+        own = lane.step
+
+        def step(*arguments: object) -> Best:
+            self.before_step()
+            return own(*arguments)  # type: ignore[arg-type]
+
+        lane.step = step  # type: ignore[assignment,method-assign]
+        return lane
+
+
+def answers_of(engine: Engine) -> dict[str, Finished]:
+    answers = {}
+    while engine.busy:
+        answers |= {event.request.id: event for event in engine.step() if isinstance(event, Finished)}
+        engine.wait()
+    return answers
+
+
+def submit(engine: Engine, *names: str, options: DecodingOptions = LONG, deadline_s: float | None = None) -> None:
+    for name in names:
+        engine.submit(Request(name, (3, 4, 5), options, deadline_s=deadline_s))
+
+
+def test_two_requests_are_decoded_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=PATIENCE_S)
+    met = threading.Event()
+
+    def meet() -> None:
+        if not met.is_set():
+            both.wait()  # broken, and with it the lanes, unless another lane steps meanwhile
+            met.set()
+
+    engine = Engine(WatchedRuntime(meet), MODEL)
+    submit(engine, "one", "two")
+    answers = answers_of(engine)
+    assert met.is_set()
+    assert [answers[name].error for name in ("one", "two")] == [None, None]
+
+
+def test_many_share_the_lanes_evenly_and_get_the_answers_they_get_alone() -> None:
+    alone = World()
+    alone.submit("alone")
+    expected = alone.finish()["alone"].hypotheses
+    engine = Engine(FakeRuntime(MODEL.target_vocabulary, calls_at_once=2), MODEL, EngineLimits(max_rows=8))
+    names = [str(number) for number in range(20)]
+    submit(engine, *names)
+    engine.step()
+    assert sorted(map(len, engine._lanes)) == [4, 4]
+    answers = answers_of(engine)
+    assert {name: answers[name].hypotheses for name in names} == dict.fromkeys(names, expected)
+    assert engine.counters.target_tokens == 20 * len(expected[0].tokens)
+
+
+def test_a_cancelled_request_ends_with_the_step_that_runs() -> None:
+    steps, may_step = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait_for_leave() -> None:
+        steps.release()
+        assert may_step.acquire(timeout=PATIENCE_S)
+
+    engine = Engine(WatchedRuntime(wait_for_leave), MODEL)
+    submit(engine, "gone")
+    engine.step()
+    assert steps.acquire(timeout=PATIENCE_S)  # it is in its first step
+    engine.cancel("gone")
+    assert engine.step() == []
+    may_step.release()
+    answer = answers_of(engine)["gone"]
+    assert isinstance(answer.error, Cancelled)
+    assert not steps.acquire(blocking=False)  # there was no second
+
+
+def test_a_deadline_ends_the_wait_and_the_work() -> None:
+    now_s = [0.0]
+    steps = threading.Semaphore(0)
+
+    def tick() -> None:
+        steps.release()
+        now_s[0] += 1.0
+
+    engine = Engine(WatchedRuntime(tick), MODEL, clock=lambda: now_s[0])
+    submit(engine, "late", deadline_s=0.0)
+    submit(engine, "later", deadline_s=5.0, options=DecodingOptions(max_length=19, min_length=19))
+    assert engine.patience_s(9.0) == 0.0
+    answers = answers_of(engine)
+    assert isinstance(answers["late"].error, DeadlineExceeded)
+    assert isinstance(answers["later"].error, DeadlineExceeded)
+    assert answers["later"].timings.steps < 19
+
+
+def test_a_lane_that_breaks_takes_nobody_along() -> None:
+    runtime = BrokenRuntime(MODEL.target_vocabulary, calls_at_once=2)
+    engine = Engine(runtime, MODEL)
+    submit(engine, "fine", "fine too")
+    submit(engine, "broken", options=DecodingOptions(beam_size=2, max_length=15, min_length=15))
+    engine.submit(Request("not encoded", (13,) * 20, LONG))  # too long to be encoded with the others
+    answers = answers_of(engine)
+    assert answers["fine"].error is None
+    assert answers["fine too"].error is None
+    for name in ("broken", "not encoded"):
+        assert isinstance(answers[name].error, ServerError)
+        assert "secret" not in str(answers[name].error)
+    submit(engine, "after")
+    assert answers_of(engine)["after"].error is None
+    engine.check()
+
+
+def test_the_bell_rings_when_a_turn_has_ended_and_not_before() -> None:
+    may_step = threading.Event()
+    engine = Engine(WatchedRuntime(lambda: may_step.wait(PATIENCE_S) and None), MODEL)
+    assert engine.bell is not None
+    assert engine.patience_s(0.25) == 0.25
+    submit(engine, "one", options=DecodingOptions(max_length=1))
+    engine.step()
+    assert select.select([engine.bell], [], [], 0)[0] == []
+    assert engine.patience_s(0.25) == 0.25
+    may_step.set()
+    assert select.select([engine.bell], [], [], PATIENCE_S)[0] == [engine.bell]
+    (answer,) = engine.step()
+    assert isinstance(answer, Finished)
+    assert select.select([engine.bell], [], [], 0)[0] == []
+
+
+def test_an_engine_of_one_call_has_no_threads_and_never_waits() -> None:
+    before = threading.active_count()
+    engine = Engine(FakeRuntime(MODEL.target_vocabulary), MODEL)
+    submit(engine, "one")
+    assert (engine.bell, engine.patience_s(9.0), threading.active_count()) == (None, 0.0, before)
+    engine.wait()
+
+
+def test_the_threads_end_with_their_engine() -> None:
+    gc.collect()
+    before = threading.active_count()
+    engine = Engine(FakeRuntime(MODEL.target_vocabulary, calls_at_once=3), MODEL)
+    submit(engine, "one")
+    answers_of(engine)
+    assert threading.active_count() == before + 3
+    del engine
+    gc.collect()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(("max_rows", "width", "share"), [(8, 1, 4), (8, 4, 1), (9, 4, 1), (16, 5, 2), (4, 4, 1)])
+def test_lanes_of_a_width_can_hold_all_rows_together(max_rows: int, width: int, share: int) -> None:
+    engine = Engine(FakeRuntime(MODEL.target_vocabulary, calls_at_once=2), MODEL, EngineLimits(max_rows=max_rows))
+    submit(engine, *map(str, range(max_rows)), options=DecodingOptions(beam_size=width, max_length=4))
+    engine.step()
+    assert engine._lanes[0].share == share
+    assert engine.gauges().running_rows <= max_rows
+    assert all(answer.error is None for answer in answers_of(engine).values())
