@@ -28,10 +28,12 @@ def reference_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reference model, exported once a session; DRAGOMAN_TEST_BUNDLE names one to use instead."""
     if given := os.environ.get("DRAGOMAN_TEST_BUNDLE"):
         return Path(given)
-    output = tmp_path_factory.mktemp("bundles") / "en-de"
-    # In a process of its own, so that torch stays out of this one.
+    directory = tmp_path_factory.mktemp("bundles")
+    output, few = directory / "en-de", directory / "sentences.txt"
+    few.write_text("Where is the station?\nTom has never been there before.\nIt is raining.\n", encoding="utf-8")
+    # In a process of its own, so that torch stays out of this one. Tests of the export check with all sentences.
     dragoman = Path(sys.executable).with_name("dragoman")
-    command = [str(dragoman), "export", str(REFERENCE_MODEL), "--output", str(output)]
+    command = [str(dragoman), "export", str(REFERENCE_MODEL), "--output", str(output), "--verify-file", str(few)]
     exported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert exported.returncode == 0, exported.stdout + exported.stderr
     return output

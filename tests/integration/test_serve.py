@@ -254,6 +254,7 @@ class TestMetrics:
             "dragoman_refusals_total",
             "dragoman_steps_total",
             "dragoman_step_rows_total",
+            "dragoman_calls_at_once",
             "dragoman_batch_occupancy",
             "dragoman_cache_used_ratio",
             "dragoman_queued_requests",

@@ -101,7 +101,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(ACTIONS, st.booleans(), st.integers(1, 3))
 def test_every_request_gets_one_answer_and_it_is_its_own(
     actions: list, spare_room_is_free: bool, calls_at_once: int
@@ -142,6 +142,7 @@ def test_every_request_gets_one_answer_and_it_is_its_own(
             assert answer.hypotheses == alone(request.source, request.options)
             if request.stream:
                 assert streamed(world.events, request) == answer.hypotheses[0].tokens
+    world.engine.close()
     gauges = world.engine.gauges()
     assert (gauges.running_rows, gauges.queued_requests, gauges.queued_tokens) == (0, 0, 0)
 

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +25,7 @@ _STEP_ROWS = "dragoman_step_rows_total"
 _STEP_SECONDS = "dragoman_step_seconds_total"
 _OCCUPANCY = "dragoman_batch_occupancy"
 _QUEUED = "dragoman_queued_requests"
+_CALLS_AT_ONCE = "dragoman_calls_at_once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class ServerSample:
     """What the server said about the time since the sample before; None where it does not say.
 
     `rows_per_step` is the mean size of the batches it decoded, `occupancy` their share of the largest it may decode,
-    `step_mean_s` what a decoding step took, encoding of newcomers included, and `steps` how many there were.
+    `step_mean_s` what a decoding step took, encoding of newcomers included, and `steps` how many there were;
+    `calls_at_once` is how many of them may run side by side.
     """
 
     at_s: float
@@ -42,14 +44,16 @@ class ServerSample:
     queued: float | None
     step_mean_s: float | None = None
     steps: float | None = None
+    calls_at_once: float | None = None
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> ServerSample:
-        known = {name: raw[name] for name in ("at_s", "queue_mean_s", "rows_per_step", "occupancy", "queued")}
-        return ServerSample(**known, step_mean_s=raw.get("step_mean_s"), steps=raw.get("steps"))
+        since = ("step_mean_s", "steps", "calls_at_once")  # older reports do not have them
+        known = [field.name for field in fields(ServerSample) if field.name in raw or field.name not in since]
+        return ServerSample(**{name: raw[name] for name in known})
 
 
 class Scraper:
@@ -95,6 +99,7 @@ def _between(earlier: Scrape, now: Scrape, at_s: float) -> ServerSample:
         queued=now.total(_QUEUED) if now.values_of(_QUEUED) else None,
         step_mean_s=_ratio_of_growth(earlier, now, _STEP_SECONDS, _STEPS),
         steps=_growth(earlier, now, _STEPS),
+        calls_at_once=max(now.values_of(_CALLS_AT_ONCE), default=None),
     )
 
 

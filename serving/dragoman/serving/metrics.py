@@ -67,7 +67,8 @@ TARGET_TOKENS = Metric("dragoman_target_tokens_total", "counter", "Target tokens
 PADDING_TOKENS = Metric("dragoman_padding_tokens_total", "counter", "Padding encoded beside the source tokens")
 STEPS = Metric("dragoman_steps_total", "counter", "Decoder steps")
 STEP_ROWS = Metric("dragoman_step_rows_total", "counter", "Rows decoded, summed over steps; divide by steps for occupancy")
-STEP_SECONDS = Metric("dragoman_step_seconds_total", "counter", "Time spent in the engine's steps")
+STEP_SECONDS = Metric("dragoman_step_seconds_total", "counter", "Time of decoder steps, encoding of newcomers included")
+CALLS_AT_ONCE = Metric("dragoman_calls_at_once", "gauge", "Decoder steps that may run side by side")
 PREEMPTIONS = Metric("dragoman_preemptions_total", "counter", "Sentences that gave way for want of cache and began again")
 RUNNING = Metric("dragoman_running_requests", "gauge", "Sentences in the running batch")
 QUEUED = Metric("dragoman_queued_requests", "gauge", "Sentences waiting for the running batch")
@@ -93,6 +94,7 @@ METRICS = (
     STEPS,
     STEP_ROWS,
     STEP_SECONDS,
+    CALLS_AT_ONCE,
     PREEMPTIONS,
     RUNNING,
     QUEUED,

@@ -152,23 +152,28 @@ def test_the_bell_rings_when_a_turn_has_ended_and_not_before() -> None:
 
 
 def test_an_engine_of_one_call_has_no_threads_and_never_waits() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     engine = Engine(FakeRuntime(MODEL.target_vocabulary), MODEL)
     submit(engine, "one")
-    assert (engine.bell, engine.patience_s(9.0), threading.active_count()) == (None, 0.0, before)
+    assert (engine.bell, engine.patience_s(9.0), set(threading.enumerate()) - before) == (None, 0.0, set())
     engine.wait()
+    engine.close()
 
 
-def test_the_threads_end_with_their_engine() -> None:
-    gc.collect()
-    before = threading.active_count()
+@pytest.mark.parametrize("closes", [True, False])
+def test_the_threads_end_with_their_engine(closes: bool) -> None:
+    before = set(threading.enumerate())
     engine = Engine(FakeRuntime(MODEL.target_vocabulary, calls_at_once=3), MODEL)
     submit(engine, "one")
     answers_of(engine)
-    assert threading.active_count() == before + 3
+    own = set(threading.enumerate()) - before
+    assert len(own) == 3
+    if closes:
+        engine.close()
+        engine.close()
     del engine
     gc.collect()
-    assert threading.active_count() == before
+    assert not any(thread.is_alive() for thread in own)
 
 
 @pytest.mark.parametrize(("max_rows", "width", "share"), [(8, 1, 4), (8, 4, 1), (9, 4, 1), (16, 5, 2), (4, 4, 1)])

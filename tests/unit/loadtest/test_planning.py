@@ -70,6 +70,33 @@ def test_a_server_of_one_row_is_the_queue_that_theory_knows() -> None:
     assert result.busy == pytest.approx(utilisation, rel=0.05)
 
 
+def test_a_server_of_two_calls_at_once_carries_twice_as_much() -> None:
+    """Each call has a row: twice the M/D/1 rate, a wait like that of one server at the same utilisation or shorter."""
+    service_s, rate = LENGTH * (BASE_S + ROW_S), 48.0
+    two = dataclasses.replace(a_profile(), calls_at_once=2)
+    result = simulate(two, Server(max_rows=2, max_queue=10**9), poisson(rate, seed=3))
+    utilisation = rate * service_s / 2
+    assert result.busy == pytest.approx(utilisation, rel=0.05)
+    assert 0 < result.queue_s.mean() < utilisation * service_s / (2 * (1 - utilisation))
+    assert result.rows_per_step == pytest.approx(1.0)
+    assert simulate(two, Server(), np.arange(100) * 10.0).percentile_s(99) == pytest.approx(service_s)
+
+
+def test_two_that_come_together_have_a_call_each() -> None:
+    two = dataclasses.replace(a_profile(), calls_at_once=2)
+    result = simulate(two, Server(max_rows=64), np.repeat(np.arange(50) * 10.0, 2), warm_up=0.0)
+    assert result.percentile_s(99) == pytest.approx(LENGTH * (BASE_S + ROW_S))
+
+
+def test_the_plan_counts_the_calls_that_the_server_says_it_does_at_once() -> None:
+    one = a_run([2.0, 4.0, 6.0, 8.0, 10.0])
+    two = dataclasses.replace(one, server=tuple(dataclasses.replace(sample, calls_at_once=2.0) for sample in one.server))
+    assert (profile_of(one).calls_at_once, profile_of(two).calls_at_once) == (1, 2)
+    objectives = parse_objectives(["p99<1s"])
+    sizes = [size_for(profile_of(run), Server(max_rows=8), 2000.0, objectives).replicas for run in (one, two)]
+    assert sizes[1] < sizes[0]
+
+
 def test_a_request_that_is_alone_takes_its_own_steps() -> None:
     result = simulate(a_profile(), Server(), np.arange(100) * 10.0)
     assert result.percentile_s(99) == pytest.approx(LENGTH * (BASE_S + ROW_S))

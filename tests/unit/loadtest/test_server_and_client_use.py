@@ -22,6 +22,7 @@ dragoman_step_rows_total{{model="en-de"}} {rows}
 dragoman_batch_occupancy{{model="en-de"}} 0.25
 dragoman_batch_occupancy{{model="de-en"}} 0.5
 dragoman_queued_requests{{model="en-de"}} 3
+dragoman_calls_at_once{{model="en-de"}} 2
 """
 
 
@@ -65,6 +66,7 @@ def test_samples_say_what_happened_between_two_scrapes(metrics_url: str) -> None
     assert sample.rows_per_step == pytest.approx(8)
     assert sample.occupancy == 0.5
     assert sample.queued == 3
+    assert sample.calls_at_once == 2
     assert sample.at_s > 0
     assert scraper.problem is None
 

@@ -27,7 +27,7 @@ def changes(watched: Vitals) -> dict[str, float]:
 def test_every_number_is_what_the_engine_did(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vitals, "_EVERY_S", 0.0)
     watched = Vitals(engine, Recorder())
-    changes(watched)
+    assert changes(watched)["dragoman_calls_at_once"] == 1
     for name, length in (("a", 3), ("b", 7)):  # encoded together: four tokens of padding
         engine.submit(Request(name, (5,) * length, FIVE))
     engine.step()

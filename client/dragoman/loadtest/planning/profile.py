@@ -48,13 +48,18 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One server under one kind of requests. `overhead_s` is what a request takes besides its steps and its waiting."""
+    """One server under one kind of requests.
+
+    `overhead_s` is what a request takes besides its steps and its waiting; `calls_at_once`, how many batches it decodes side
+    by side.
+    """
 
     steps: StepTimes
     lengths: tuple[int, ...]
     steps_per_token: float
     rows_per_request: int
     overhead_s: float = 0.0
+    calls_at_once: int = 1
 
     @property
     def mean_steps(self) -> float:
@@ -76,12 +81,14 @@ def profile_of(result: RunResult) -> Profile:
     tokens = result.figures.target_token_rate * sum(_spans_s(samples))
     rows = result.info.beam_size or max(1, round(row_steps / tokens))
     steps = _fit(samples)
+    calls_at_once = max(round(max(sample.calls_at_once or 1 for sample in samples)), 1)
     return Profile(
-        steps=dataclasses.replace(steps, base_s=steps.base_s + _between_steps_s(samples)),
+        steps=dataclasses.replace(steps, base_s=steps.base_s + _between_steps_s(samples, calls_at_once)),
         lengths=tuple(lengths),
         # Searches run longer than their best hypothesis, and the end of a sentence is a step too.
         steps_per_token=max(row_steps / (tokens * rows), 1.0),
         rows_per_request=rows,
+        calls_at_once=calls_at_once,
     )
 
 
@@ -108,10 +115,10 @@ def _is_complete(sample: ServerSample) -> bool:
     return bool(sample.rows_per_step and sample.step_mean_s and sample.steps)
 
 
-def _between_steps_s(samples: Sequence[ServerSample]) -> float:
+def _between_steps_s(samples: Sequence[ServerSample], calls_at_once: int) -> float:
     """Of the busiest second, time without a step for each step; 0 when the server was never busy enough to say."""
     counts = [_number(sample.steps) for sample in samples]
-    spans_s = _spans_s(samples)
+    spans_s = [calls_at_once * span_s for span_s in _spans_s(samples)]
     decoding_s = [count * _number(sample.step_mean_s) for count, sample in zip(counts, samples, strict=True)]
     busy, place = max(
         (spent_s / span_s, place) for place, (spent_s, span_s) in enumerate(zip(decoding_s, spans_s, strict=True))

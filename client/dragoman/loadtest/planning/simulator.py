@@ -1,10 +1,13 @@
-"""One server under load, without the server: requests join and leave at every step, as in the engine."""
+"""One server under load, without the server: requests join and leave at every step, as in the engine.
+
+A server that does several calls at once has as many batches; who comes joins the smallest.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -65,7 +68,7 @@ def simulate(
         rate=(len(arrivals_s) - 1) / (arrivals_s[-1] - arrivals_s[0]),
         latencies_s=(finished - arrivals_s[counted])[answered] + profile.overhead_s,
         queue_s=(began - arrivals_s[counted])[answered],
-        busy=run.busy_s / run.now_s,
+        busy=run.busy_s / (run.now_s * profile.calls_at_once),
         rows_per_step=run.row_steps / max(run.steps, 1),
         refused=float((~answered).mean()),
     )
@@ -76,53 +79,79 @@ def _drawn(profile: Profile, count: int, rng: np.random.Generator) -> npt.NDArra
     return np.maximum(np.ceil(lengths - rng.random(count)), 1).astype(np.int64)  # rounds fairly
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Requests that are decoded together, each until its last step; free for newcomers at `now_s`."""
+
+    now_s: float
+    steps: int = 0
+    running: list[tuple[int, int]] = field(default_factory=list)  # (step after which it is done, request)
+    disturbance: float = 1.0
+    disturbed_until_s: float = 0.0
+
+
 class _Run:
-    """The state of a simulation: who waits, who runs until which step, and what time it is."""
+    """The state of a simulation: who waits, who runs until which step, and what time it is in each batch."""
 
     def __init__(
         self, profile: Profile, server: Server, arrivals_s: Floats, steps_of: npt.NDArray[np.int64], rng: np.random.Generator
     ) -> None:
         self._times, self._server, self._rng = profile.steps, server, rng
         self._rows = profile.rows_per_request
-        self._most = max(1, server.max_rows // profile.rows_per_request)
+        self._most = max(1, server.max_rows // profile.calls_at_once // profile.rows_per_request)
         self._arrivals, self._steps_of = cast("list[float]", arrivals_s.tolist()), cast("list[int]", steps_of.tolist())
+        self._arrived = 0
         self._waiting: deque[int] = deque()
-        self._running: list[tuple[int, int]] = []  # (step after which it is done, request)
+        self._batches = [_Batch(self._arrivals[0]) for _ in range(profile.calls_at_once)]
         self.began_s = np.full(len(self._arrivals), np.nan)
         self.finished_s = np.full(len(self._arrivals), np.nan)
-        self.now_s, self.busy_s = self._arrivals[0], 0.0
+        self.busy_s = 0.0
         self.steps, self.row_steps = 0, 0
-        self._disturbance, self._disturbed_until_s = 1.0, self.now_s
+
+    @property
+    def now_s(self) -> float:
+        return max(batch.now_s for batch in self._batches)
 
     def play(self) -> None:
         """Until every request was answered or refused."""
-        arrived, count = 0, len(self._arrivals)
-        while arrived < count or self._waiting or self._running:
-            if not self._waiting and not self._running:
-                self.now_s = max(self.now_s, self._arrivals[arrived])
-            while arrived < count and self._arrivals[arrived] <= self.now_s:
-                if len(self._waiting) < self._server.max_queue:
-                    self._waiting.append(arrived)
-                arrived += 1
-            self._step()
+        while self._arrived < len(self._arrivals) or self._waiting or any(batch.running for batch in self._batches):
+            batch = min(self._batches, key=lambda one: (self._next_step_s(one), len(one.running)))
+            batch.now_s = self._next_step_s(batch)
+            self._let_arrive(batch.now_s)
+            self._step(batch)
 
-    def _step(self) -> None:
-        while self._waiting and len(self._running) < self._most:
+    def _next_step_s(self, batch: _Batch) -> float:
+        if batch.running:
+            return batch.now_s
+        if self._waiting:
+            return max(batch.now_s, self._arrivals[self._waiting[0]])
+        return max(batch.now_s, self._arrivals[self._arrived]) if self._arrived < len(self._arrivals) else float("inf")
+
+    def _let_arrive(self, now_s: float) -> None:
+        while self._arrived < len(self._arrivals) and self._arrivals[self._arrived] <= now_s:
+            if len(self._waiting) < self._server.max_queue:
+                self._waiting.append(self._arrived)
+            self._arrived += 1
+
+    def _step(self, batch: _Batch) -> None:
+        fewest = min((len(other.running) for other in self._batches if other is not batch), default=self._most)
+        while self._waiting and len(batch.running) < self._most and len(batch.running) <= fewest:
             request = self._waiting.popleft()
-            self.began_s[request] = self.now_s
-            heapq.heappush(self._running, (self.steps + self._steps_of[request], request))
-        rows = self._rows * len(self._running)
-        took_s = self._times.at(rows) * self._disturbed()
-        self.now_s += took_s
+            self.began_s[request] = batch.now_s
+            heapq.heappush(batch.running, (batch.steps + self._steps_of[request], request))
+        rows = self._rows * len(batch.running)
+        took_s = self._times.at(rows) * self._disturbed(batch)
+        batch.now_s += took_s
+        batch.steps += 1
         self.busy_s += took_s
         self.steps += 1
         self.row_steps += rows
-        while self._running and self._running[0][0] <= self.steps:
-            self.finished_s[heapq.heappop(self._running)[1]] = self.now_s
+        while batch.running and batch.running[0][0] <= batch.steps:
+            self.finished_s[heapq.heappop(batch.running)[1]] = batch.now_s
 
-    def _disturbed(self) -> float:
+    def _disturbed(self, batch: _Batch) -> float:
         """The disturbance of this second, one of those that were measured."""
-        if self.now_s >= self._disturbed_until_s:
-            self._disturbance = float(self._rng.choice(self._times.disturbances))
-            self._disturbed_until_s = self.now_s + 1.0
-        return self._disturbance
+        if batch.now_s >= batch.disturbed_until_s:
+            batch.disturbance = float(self._rng.choice(self._times.disturbances))
+            batch.disturbed_until_s = batch.now_s + 1.0
+        return batch.disturbance

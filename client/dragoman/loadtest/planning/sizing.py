@@ -123,7 +123,8 @@ def _sizing(profile: Profile, server: Server, rate: float, objectives: Sequence[
 
 def _least(profile: Profile, server: Server, rate: float) -> int:
     """Servers that could carry the rate if every batch were full: fewer are never enough."""
-    requests_per_s = server.max_rows / profile.rows_per_request / profile.steps.at(server.max_rows) / profile.mean_steps
+    step_s = profile.steps.at(server.max_rows / profile.calls_at_once)
+    requests_per_s = server.max_rows / profile.rows_per_request / step_s / profile.mean_steps
     return max(1, int(rate / requests_per_s))
 
 

@@ -44,7 +44,7 @@ class Scale:
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         steps = _STEPS[:1] if self.high / self.low > 1000 else _STEPS[:3]
         found = [step * 10.0**decade for decade in decades for step in steps]
-        return [tick for tick in found if self.low * 0.999 <= tick <= self.high * 1.001]
+        return [tick for tick in found if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
 
 
 def _round_step(least: float) -> float:

@@ -37,6 +37,8 @@ class Gauges:
     running_requests: int
     running_rows: int
     max_rows: int
+    calls_at_once: int
+    """Lanes that may decode at the same time."""
     self_cells: int
     self_cells_limit: int
     cross_cells: int

@@ -39,7 +39,7 @@ class Crew:
             threads = [threading.Thread(target=_work, args=shared, daemon=True, name=f"lane-{n}") for n in range(size)]
             for thread in threads:
                 thread.start()
-            weakref.finalize(self, _dismiss, threads, self._begun, self._bell)
+            self._dismissed = weakref.finalize(self, _dismiss, threads, self._begun, self._bell)
 
     @property
     def bell(self) -> int | None:
@@ -66,6 +66,11 @@ class Crew:
         """End the next `wait` at once."""
         if self._bell is not None:
             os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """End the threads, after the turns that run. A crew that is forgotten does it by itself, when Python finds out."""
+        if self._bell is not None:
+            self._dismissed()
 
     def wait(self, timeout_s: float | None) -> None:
         """Until a turn has ended in a thread; at once without threads."""

@@ -104,7 +104,8 @@ class Engine:
 
     def wait(self) -> None:
         """Until `step` has something to do: at once, unless lanes work in threads of their own."""
-        self._crew.wait(self.patience_s(_LONGEST_WAIT_S))
+        if self._tickets:
+            self._crew.wait(self.patience_s(_LONGEST_WAIT_S))
 
     def patience_s(self, longest_s: float) -> float:
         """How long `step` need not be called, unless the `bell` can be read: until somebody's deadline, or `longest_s`."""
@@ -118,6 +119,10 @@ class Engine:
     def bell(self) -> int | None:
         """A file descriptor that can be read when a lane has something to say; None when lanes have no threads."""
         return self._crew.bell
+
+    def close(self) -> None:
+        """End the threads, if there are any; nothing may be asked of the engine after that."""
+        self._crew.close()
 
     # What a step does.
 
@@ -265,6 +270,7 @@ class Engine:
             running_requests=sum(map(len, lanes)),
             running_rows=sum(lane.rows for lane in lanes),
             max_rows=self.limits.max_rows,
+            calls_at_once=self._lanes.at_once,
             self_cells=sum(lane.shape.self_cells(lane.width) for lane in lanes),
             self_cells_limit=self.limits.self_cells(self._model),
             cross_cells=sum(lane.shape.cross_cells for lane in lanes),

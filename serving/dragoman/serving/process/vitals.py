@@ -50,5 +50,6 @@ class Vitals:
             metrics.CACHE_USED,
             max(gauges.self_cells / gauges.self_cells_limit, gauges.cross_cells / gauges.cross_cells_limit),
         )
+        put(metrics.CALLS_AT_ONCE, gauges.calls_at_once)
         put(metrics.SESSIONS, gauges.sessions)
         put(metrics.CACHE_BYTES, cache_bytes)
