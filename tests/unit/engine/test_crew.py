@@ -151,6 +151,23 @@ def test_the_bell_rings_when_a_turn_has_ended_and_not_before() -> None:
     assert select.select([engine.bell], [], [], 0)[0] == []
 
 
+def test_a_lane_that_does_not_come_back_is_noticed() -> None:
+    may_step, now_s = threading.Event(), [0.0]
+    engine = Engine(WatchedRuntime(lambda: may_step.wait(PATIENCE_S) and None), MODEL, clock=lambda: now_s[0])
+    submit(engine, "one")
+    assert not engine.is_stuck
+    engine.step()
+    now_s[0] = 4.0
+    assert not engine.is_stuck
+    now_s[0] = 6.0
+    submit(engine, "another")
+    engine.step()
+    assert engine.is_stuck
+    may_step.set()
+    answers_of(engine)
+    assert not engine.is_stuck
+
+
 def test_an_engine_of_one_call_has_no_threads_and_never_waits() -> None:
     before = set(threading.enumerate())
     engine = Engine(FakeRuntime(MODEL.target_vocabulary), MODEL)

@@ -51,7 +51,7 @@ class Crew:
         if self._bell is None:
             lane.take_turn(1, _TURN_S, self._clock)
         else:
-            lane.at_work = True
+            lane.at_work, lane.began_s = True, self._clock()
             self._begun.put((lane, most_steps))
 
     def take_finished(self) -> list[RunningLane]:

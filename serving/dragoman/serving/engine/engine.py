@@ -26,6 +26,8 @@ __all__ = ["Engine"]
 
 
 _LONGEST_WAIT_S = 1.0
+_STUCK_S = 5.0
+"""A turn is over after a twentieth of a second and the call that runs then; no call takes so long."""
 
 
 class Engine:
@@ -261,6 +263,12 @@ class Engine:
         self._events.append(Finished(ticket.request, ticket.timings(now), hypotheses, error))
 
     # What watchers ask.
+
+    @property
+    def is_stuck(self) -> bool:
+        """Does a lane not come back from its thread? Without threads `step` itself would not."""
+        now = self._clock()
+        return any(lane.at_work and now - lane.began_s > _STUCK_S for lane in self._lanes)
 
     def gauges(self) -> Gauges:
         lanes = self._lanes

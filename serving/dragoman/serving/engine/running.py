@@ -57,6 +57,7 @@ class RunningLane:
         self.streams = 0  # of the tickets, those that want to hear what is decided
         self.held = 0  # steps that newcomers have waited for company
         self.at_work = False
+        self.began_s = 0.0  # its turn, when it is at work
         self.wanted = False  # the engine asks to have it back after the step that runs
         self._newcomers: list[list[Ticket]] = []  # those of a list are encoded together
         self._turn = Turn()

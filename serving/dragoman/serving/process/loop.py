@@ -31,6 +31,7 @@ class EngineLoop:
         self._sessions = SessionDesk(bundle, key, connections.send)
         self._vitals = Vitals(bundle.engine, self._recorder)
         self._watchers: set[Channel] = set()
+        self._progress = 0
         self._drain_since_s: float | None = None
         self._orphaned = False
 
@@ -74,13 +75,17 @@ class EngineLoop:
                 if frame.parts[0] == metrics.PUBLISHED_BY:
                     self._watchers.add(channel)
             case Kind.PING:
-                progress = self._engine.counters.steps + self._desk.pieces_taken
-                pulse = {"progress": progress, "open_requests": self._desk.open_jobs}
-                self._connections.send(channel, json_frame(Kind.PONG, pulse))
+                self._connections.send(channel, json_frame(Kind.PONG, self._pulse()))
             case Kind.DRAIN:
                 self._drain_since_s = time.monotonic()
             case _:
                 raise ServeError(f"an engine was sent {frame.kind.name}, which is not for engines")
+
+    def _pulse(self) -> dict[str, int]:
+        if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
+            return {"progress": self._progress, "open_requests": max(self._desk.open_jobs, 1)}
+        self._progress = self._engine.counters.steps + self._desk.pieces_taken
+        return {"progress": self._progress, "open_requests": self._desk.open_jobs}
 
     def _forget(self, channel: Channel) -> None:
         self._watchers.discard(channel)

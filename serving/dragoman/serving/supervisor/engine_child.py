@@ -33,7 +33,7 @@ class EngineChild:
     """A running engine process.
 
     It answers pings from the same loop that runs the steps, so an answer is progress and silence is a hang; work that
-    is open while no step happens is a hang as well.
+    is open while no step happens, or that does not come back from its thread, is a hang as well.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, stream: FrameStream, listens_at: Path) -> None:
