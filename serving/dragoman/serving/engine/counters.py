@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from dragoman.serving.engine.running import Turn
+
 __all__ = ["Counters", "Gauges"]
 
 
@@ -17,6 +19,7 @@ class Counters:
     source_tokens: int = 0
     target_tokens: int = 0
     steps: int = 0
+    """Turns of lanes; without threads each is one step."""
     step_s: float = 0.0
     lane_steps: int = 0
     decoded_rows: int = 0
@@ -26,6 +29,18 @@ class Counters:
     encoded_cells: int = 0
     """With padding: 1 - encoded_tokens / encoded_cells is wasted."""
     preemptions: int = 0
+
+    def take(self, turn: Turn) -> None:
+        """Count what a lane did in its turn."""
+        self.steps += 1
+        self.step_s += turn.seconds
+        self.lane_steps += turn.steps
+        self.decoded_rows += turn.rows * turn.steps
+        for together in turn.encoded:
+            tokens = [ticket.source_tokens for ticket in together]
+            self.encoder_calls += 1
+            self.encoded_tokens += sum(tokens)
+            self.encoded_cells += max(tokens) * len(tokens)
 
 
 @dataclass(frozen=True, slots=True)

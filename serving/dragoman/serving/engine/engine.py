@@ -16,7 +16,7 @@ from dragoman.serving.engine.lanes import Lanes
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
 from dragoman.serving.engine.outcomes import as_request_error, outcome_of
 from dragoman.serving.engine.request import Event, Finished, Progress, Request, Started
-from dragoman.serving.engine.running import RunningLane, Turn
+from dragoman.serving.engine.running import RunningLane
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.sessions import Sessions
 from dragoman.serving.engine.ticket import Ticket
@@ -131,7 +131,9 @@ class Engine:
     def _take_in(self, lane: RunningLane) -> None:
         """What a lane has done in its turn; the answers of those who are done."""
         turn = lane.end_turn()
-        self._count(lane, turn)
+        self.counters.take(turn)
+        if len(self._waiting):
+            self._lanes.hold_back(lane, turn)
         for ticket, error in turn.refused:
             self._finish(ticket, error=as_request_error(error))
         if turn.error is not None:
@@ -232,19 +234,6 @@ class Engine:
         if (lane := ticket.lane) is not None:
             lane.leave(ticket)
             lane.release()
-
-    def _count(self, lane: RunningLane, turn: Turn) -> None:
-        counters = self.counters
-        counters.steps += 1
-        counters.step_s += turn.seconds
-        counters.lane_steps += turn.steps
-        counters.decoded_rows += turn.rows * turn.steps
-        if len(self._waiting):
-            self._lanes.hold_back(lane, turn)
-        for together in turn.encoded:
-            counters.encoder_calls += 1
-            counters.encoded_tokens += sum(ticket.source_tokens for ticket in together)
-            counters.encoded_cells += max(ticket.source_tokens for ticket in together) * len(together)
 
     def _progress(self, ticket: Ticket, decided: tuple[int, ...]) -> None:
         new, ticket.sent = decided[ticket.sent :], max(ticket.sent, len(decided))
