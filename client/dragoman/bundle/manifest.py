@@ -44,7 +44,7 @@ MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 
 Precision = Literal["fp32", "fp16", "int8"]
-Lowering = Literal["cpu", "portable"]
+Lowering = Literal["fused", "cpu", "portable"]
 Role = Literal["encoder", "decoder"]
 Target = Literal["cpu", "cuda", "tensorrt"]
 

@@ -67,6 +67,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="for fp16 and int8: BLEU points that may be lost against the references, or chrF points against the "
         "original's output when there are none (default: 1 and 15)",
     )
+    add(
+        "--no-kernels",
+        action="store_true",
+        help="for the CPU, use ONNX Runtime's own operators only: slower, for a server without dragoman's (docs/kernels.md)",
+    )
     add("--force", action="store_true", help="replace an existing bundle")
     add("--json", action="store_true", help="print the manifest as JSON instead of tables")
 
@@ -91,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         verify_file=arguments.verify_file,
         max_quality_loss=arguments.max_quality_loss,
         force=arguments.force,
+        kernels=not arguments.no_kernels,
     )
     with TerminalStages(Console(stderr=True)) as stages:
         report = export_bundle(options, stages)

@@ -24,6 +24,8 @@ class Signature:
 
 def signature(role: Role, config: TransformerConfig, lowering: Lowering) -> Signature:
     """The signature of one graph."""
+    if lowering.name == "fused":
+        return _fused_encoder(config) if role == "encoder" else _fused_decoder(config)
     if role == "encoder":
         return Signature(
             inputs={"source_ids": ("batch", "source"), "source_lengths": ("batch",)},
@@ -48,6 +50,38 @@ def signature(role: Role, config: TransformerConfig, lowering: Lowering) -> Sign
         **_key_values("present_self", config, "rows", "cache"),
     }
     return Signature(inputs, outputs)
+
+
+def _fused_encoder(config: TransformerConfig) -> Signature:
+    """Sources one after the other, without padding."""
+    return Signature(
+        inputs={
+            "source_ids": ("tokens",),
+            "source_positions": ("tokens",),
+            "source_starts": ("sources",),
+            "source_lengths": ("sources",),
+        },
+        outputs={f"cross_{layer}": ("tokens", 2 * config.decoder_attention.width) for layer in range(config.decoder_layers)},
+    )
+
+
+def _fused_decoder(config: TransformerConfig) -> Signature:
+    """Caches of all layers, in cells of a token's key and value; which cells are a row's past is an input."""
+    layers, cell = config.decoder_layers, 2 * config.decoder_attention.width
+    best: tuple[int | str, ...] = ("rows", "k")
+    return Signature(
+        inputs={
+            "tokens": ("rows",),
+            "positions": ("rows",),
+            "cells": ("rows", "room"),
+            "self_cache": (layers, "self_cells", cell),
+            "source_starts": ("groups",),
+            "source_lengths": ("groups",),
+            "cross_cache": (layers, "cross_cells", cell),
+            "candidates": (1,),
+        },
+        outputs={"best_tokens": best, "best_log_probs": best, "best_logits": best},
+    )
 
 
 def _key_values(prefix: str, config: TransformerConfig, rows: str, length: str) -> Named:

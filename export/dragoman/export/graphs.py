@@ -13,8 +13,10 @@ from dragoman.bundle.manifest import Graph, Precision, Role, StoredTensor, Tenso
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import Checkpoint
+from dragoman.export.fusing import fuse_activations, fuse_biases, take_bias_out
 from dragoman.export.half import computed_in_half, stored_in_half
-from dragoman.export.lowering import CpuLowering, Lowering, PortableLowering
+from dragoman.export.lowering import CpuLowering, FusedLowering, Lowering, PortableLowering
+from dragoman.export.lowering.fused import DOMAIN
 from dragoman.export.lowering.portable import MAX_CANDIDATES
 from dragoman.export.progress import Advance
 from dragoman.export.quantise import quantise_dynamically
@@ -57,10 +59,12 @@ def build_graphs(
         for done, (lowering, role) in enumerate(wanted):
             progress(done / len(wanted))
             traced = trace(models[lowering], role, lowering)
-            if lowering.name == "cpu" and precision == "fp16":
+            if lowering.name == "fused":
+                _fuse(traced.graph, role, precision)
+            if lowering.name != "portable" and precision == "fp16":
                 stored_in_half(traced.graph)
-            elif lowering.name == "cpu" and precision == "int8":
-                quantise_dynamically(traced.graph)
+            elif lowering.name != "portable" and precision == "int8":
+                quantise_dynamically(traced.graph, fused=lowering.name == "fused")
             elif precision == "int8" and quantise_portable is not None:
                 quantise_portable(traced, role)
             weights.take(traced)
@@ -90,7 +94,18 @@ def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
 
 
 def _lowering(name: LoweringName, config: TransformerConfig) -> Lowering:
-    return CpuLowering() if name == "cpu" else PortableLowering(min(MAX_CANDIDATES, config.target_vocabulary))
+    if name == "portable":
+        return PortableLowering(min(MAX_CANDIDATES, config.target_vocabulary))
+    return FusedLowering() if name == "fused" else CpuLowering()
+
+
+def _fuse(graph: ir.Graph, role: Role, precision: Precision) -> None:
+    graph.opset_imports[DOMAIN] = 1
+    fuse_activations(graph)
+    if role == "decoder":
+        take_bias_out(graph)
+    if precision != "int8":  # there the products take the biases
+        fuse_biases(graph)
 
 
 def _model(model: Transformer, lowering: Lowering, precision: Precision, keep_in_fp32: Collection[str]) -> Transformer:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from dragoman import kernels
 from dragoman.bundle.integrity import record_file
 from dragoman.bundle.manifest import (
     MANIFEST_NAME,
@@ -32,6 +33,7 @@ from dragoman.errors import UsageError
 from dragoman.export.calibration import Calibration, CalibrationText, calibrate
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
+from dragoman.export.lowering import can_be_fused
 from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.staging import staged_directory
 from dragoman.export.tensorrt import (
@@ -41,6 +43,7 @@ from dragoman.export.tensorrt import (
     fill_engine_cache,
     find_toolchain,
 )
+from dragoman.export.transformer import TransformerConfig
 from dragoman.export.verification.answers import Original
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
@@ -48,13 +51,12 @@ from dragoman.export.verification.exported import GraphModel
 
 __all__ = ["ExportOptions", "ExportReport", "export_bundle"]
 
-_LOWERING: dict[Target, Lowering] = {"cpu": "cpu", "cuda": "portable", "tensorrt": "portable"}
-
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """What to export, how, and where to.
 
+    `kernels=False` makes do with ONNX Runtime's own operators on the CPU, for a server that has not built ours.
     `engine_cache` is a directory for the engines that ONNX Runtime builds on this machine's GPU, for a server to find.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     weights that mean nothing, whose answers nobody will read.
@@ -69,6 +71,7 @@ class ExportOptions:
     verify_file: Path | None = None
     max_quality_loss: float | None = None
     force: bool = False
+    kernels: bool = True
     verify: bool = True
 
     def __post_init__(self) -> None:
@@ -81,10 +84,11 @@ class ExportOptions:
         if self.engine_cache is not None and "tensorrt" not in self.targets:
             raise UsageError("--engine-cache only means something with --target tensorrt")
 
-    @property
-    def lowerings(self) -> tuple[Lowering, ...]:
+    def lowerings(self, config: TransformerConfig) -> tuple[Lowering, ...]:
         """The graphs that the targets need, each once."""
-        return tuple(dict.fromkeys(_LOWERING[target] for target in self.targets))
+        fused = self.kernels and kernels.library() is not None and can_be_fused(config)
+        cpu: Lowering = "fused" if fused else "cpu"
+        return tuple(dict.fromkeys(cpu if target == "cpu" else "portable" for target in self.targets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +162,12 @@ class _Export:
 
     def _graphs(self, checkpoint: Checkpoint, staging: Path) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
         """The graphs, and the modules that fp16 can't hold."""
-        calibration = self._calibration(checkpoint) if "portable" in self._options.lowerings else Calibration()
+        lowerings = self._options.lowerings(checkpoint.config)
+        calibration = self._calibration(checkpoint) if "portable" in lowerings else Calibration()
         with self._stages.stage("build the graphs") as advance:
             graphs = build_graphs(
                 checkpoint,
-                self._options.lowerings,
+                lowerings,
                 self._options.precision,
                 staging,
                 advance,
@@ -200,7 +205,7 @@ class _Export:
             original = _original(checkpoint)
         judge = Judge(original, tokenizer, self._corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)
         cases: list[VerificationCase] = []
-        for lowering in self._options.lowerings:
+        for lowering in self._options.lowerings(checkpoint.config):
             with self._stages.stage(f"verify the {lowering} graphs") as advance:
                 encoder, decoder = (
                     next(graph for graph in graphs if (graph.role, graph.lowering) == (role, lowering))

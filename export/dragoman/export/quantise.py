@@ -15,6 +15,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from dragoman.errors import ExportError
+from dragoman.export.lowering.fused import DOMAIN
+from dragoman.export.rewriting import array_of, bias_add, constant, replace
 
 __all__ = ["Quantised", "quantise_dynamically", "quantise_rows"]
 
@@ -43,8 +45,11 @@ def quantise_rows(weight: NDArray[np.float32], largest: int = SEVEN_BITS) -> Qua
     return Quantised(values.astype(np.int8), scale)
 
 
-def quantise_dynamically(graph: ir.Graph) -> None:
-    """Every linear layer, the output projection and the embeddings of `graph` to int8; activations quantise as they come."""
+def quantise_dynamically(graph: ir.Graph, *, fused: bool = False) -> None:
+    """Every linear layer, the output projection and the embeddings of `graph` to int8; activations quantise as they come.
+
+    `fused`: with our own operator for the embeddings.
+    """
     for node in list(graph):
         weight = _weight(node)
         if weight is None:
@@ -54,7 +59,7 @@ def quantise_dynamically(graph: ir.Graph) -> None:
         elif node.op_type == "Gemm":
             _quantise_projection(graph, node, weight)
         elif node.op_type == "Gather":
-            _quantise_embedding(graph, node, weight)
+            (_fuse_embedding if fused else _quantise_embedding)(graph, node, weight)
     for name in [name for name, value in graph.initializers.items() if not value.uses()]:
         graph.initializers.pop(name)
     graph.opset_imports[MICROSOFT] = 1
@@ -71,16 +76,16 @@ def _weight(node: ir.Node) -> ir.Value | None:
 
 def _quantise_linear(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
     """MatMul (+ Add) -> DynamicQuantizeMatMul."""
-    quantised = quantise_rows(_array(weight).T)
-    values = _constant(graph, f"{weight.name}.int8", np.ascontiguousarray(quantised.values.T))
-    scale = _constant(graph, f"{weight.name}.scale", quantised.scale)
+    quantised = quantise_rows(array_of(weight).T)
+    values = constant(graph, f"{weight.name}.int8", np.ascontiguousarray(quantised.values.T))
+    scale = constant(graph, f"{weight.name}.scale", quantised.scale)
     last, bias = node, None
-    if (add := _bias_add(node)) is not None:
+    if (add := bias_add(node)) is not None:
         last, bias = add
     fused = ir.Node(
         MICROSOFT, "DynamicQuantizeMatMul", [node.inputs[0], values, scale, None, bias], name=f"{weight.name}.product"
     )
-    _replace(graph, (node, last), fused)
+    replace(graph, (node, last), fused)
 
 
 def _quantise_projection(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
@@ -88,7 +93,7 @@ def _quantise_projection(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> No
     if node.attributes.get_int("transB", 0) != 1:
         raise ExportError(f"the output projection {weight.name} must be (vocabulary, d_model)")
     values, scale = _rows(graph, weight, SEVEN_BITS)
-    zero = _constant(graph, f"{weight.name}.zero", np.zeros(scale.const_value.shape.numpy(), np.int8))
+    zero = constant(graph, f"{weight.name}.zero", np.zeros(scale.const_value.shape.numpy(), np.int8))
     dynamic = ir.Node("", "DynamicQuantizeLinear", [node.inputs[0]], num_outputs=3, name=f"{weight.name}.dynamic")
     product = ir.Node(
         MICROSOFT,
@@ -100,68 +105,41 @@ def _quantise_projection(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> No
     graph.insert_before(node, dynamic)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
-        _replace(graph, (node,), product)
+        replace(graph, (node,), product)
         return
     graph.insert_before(node, product)  # its own bias is an integer in units that only the run knows
-    _replace(graph, (node,), ir.Node("", "Add", [product.outputs[0], bias], name=f"{weight.name}.sum"))
+    replace(graph, (node,), ir.Node("", "Add", [product.outputs[0], bias], name=f"{weight.name}.sum"))
 
 
 def _quantise_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
     """Gather -> Gather of int8 rows, times the Gather of their scales."""
-    multiplied = weight.name == "output.weight"  # in the other graph, if not in this one
-    values, scale = _rows(graph, weight, SEVEN_BITS if multiplied else EIGHT_BITS)
-    column = _constant(graph, f"{weight.name}.column", scale.const_value.numpy()[:, None])
+    values, scale = _rows(graph, weight, _largest(weight))
+    column = constant(graph, f"{weight.name}.column", scale.const_value.numpy()[:, None])
     tokens, axis = node.inputs[1], [ir.AttrInt64("axis", 0)]
     rows = ir.Node("", "Gather", [values, tokens], axis, name=f"{weight.name}.rows")
     scales = ir.Node("", "Gather", [column, tokens], axis, name=f"{weight.name}.scales")
     floats = ir.Node("", "Cast", rows.outputs, [ir.AttrInt64("to", ir.DataType.FLOAT.value)], name=f"{weight.name}.floats")
     for new in (rows, scales, floats):
         graph.insert_before(node, new)
-    _replace(graph, (node,), ir.Node("", "Mul", [floats.outputs[0], scales.outputs[0]], name=f"{weight.name}.embedded"))
+    replace(graph, (node,), ir.Node("", "Mul", [floats.outputs[0], scales.outputs[0]], name=f"{weight.name}.embedded"))
+
+
+def _fuse_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
+    """Gather -> Embed, which looks rows up and scales them."""
+    values, scale = _rows(graph, weight, _largest(weight))
+    replace(graph, (node,), ir.Node(DOMAIN, "Embed", [values, scale, node.inputs[1]], name=f"{weight.name}.embedded"))
+
+
+def _largest(embedding: ir.Value) -> int:
+    """The largest value of a table: seven bits where it is multiplied, too, in the other graph if not in this one."""
+    return SEVEN_BITS if embedding.name == "output.weight" else EIGHT_BITS
 
 
 def _rows(graph: ir.Graph, weight: ir.Value, largest: int) -> tuple[ir.Value, ir.Value]:
     """Values and scale of a weight that several nodes share, quantised once."""
     name = f"{weight.name}.int8"
     if name not in graph.initializers:
-        quantised = quantise_rows(_array(weight), largest)
-        _constant(graph, name, quantised.values)
-        _constant(graph, f"{weight.name}.scale", quantised.scale)
+        quantised = quantise_rows(array_of(weight), largest)
+        constant(graph, name, quantised.values)
+        constant(graph, f"{weight.name}.scale", quantised.scale)
     return graph.initializers[name], graph.initializers[f"{weight.name}.scale"]
-
-
-def _bias_add(node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
-    """The Add of a bias right after `node`, and the bias."""
-    consumers = list(node.outputs[0].consumers())
-    if len(consumers) != 1 or consumers[0].op_type != "Add":
-        return None
-    other = next(value for value in consumers[0].inputs if value is not node.outputs[0])
-    if other is None or other.const_value is None or len(other.const_value.shape) != 1:
-        return None
-    return consumers[0], other
-
-
-def _array(value: ir.Value) -> NDArray[np.float32]:
-    if value.const_value is None:
-        raise ExportError(f"{value.name} has no value")
-    array: NDArray[np.float32] = value.const_value.numpy()
-    return array
-
-
-def _constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
-    if name not in graph.initializers:
-        tensor = ir.tensor(array, name=name)
-        graph.register_initializer(
-            ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor)
-        )
-    return graph.initializers[name]
-
-
-def _replace(graph: ir.Graph, old: tuple[ir.Node, ...], new: ir.Node) -> None:
-    """Put `new` where `old` was; the last of `old` gives it its result's name and uses."""
-    old = tuple(dict.fromkeys(old))
-    result, output = old[-1].outputs[0], new.outputs[0]
-    output.name, output.type, output.shape = result.name, result.type, result.shape
-    graph.insert_before(old[0], new)
-    result.replace_all_uses_with(output)
-    graph.remove(list(reversed(old)), safe=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import onnx_ir as ir
@@ -16,7 +16,7 @@ from torch.export import Dim
 from dragoman.bundle.manifest import Role
 from dragoman.errors import ExportError
 from dragoman.export.contract import Signature, signature
-from dragoman.export.lowering import KeyValue, Lowering
+from dragoman.export.lowering import Cells, KeyValue, Lowering, Sources
 from dragoman.export.transformer import Transformer
 
 __all__ = ["OPSET", "DecoderGraph", "EncoderGraph", "trace"]
@@ -25,8 +25,14 @@ OPSET = 18
 
 T = TypeVar("T")
 
-EXAMPLE = {"batch": 3, "source": 11, "groups": 2, "width": 3, "rows": 6, "past_rows": 5, "cache": 7}
+EXAMPLE = {
+    **{"batch": 3, "source": 11, "groups": 2, "width": 3, "rows": 6, "past_rows": 5, "cache": 7},
+    **{"tokens": 13, "sources": 4, "room": 8, "self_cells": 48, "cross_cells": 22},
+}
 """Sizes to trace with: all different where they may differ, none 0 or 1, which the exporter would take for constants."""
+
+
+_INT32 = {"positions", "cells", "source_lengths", "source_starts", "source_positions"}
 
 
 class EncoderGraph(nn.Module):
@@ -64,18 +70,66 @@ class DecoderGraph(nn.Module):
         return [*self.lowering.best(logits, candidates), *_flat(presents)]
 
 
+class FlatEncoderGraph(nn.Module):
+    """Sources without padding to the cells of every decoder layer."""
+
+    def __init__(self, model: Transformer, lowering: Lowering) -> None:
+        super().__init__()
+        self.model, self.lowering = model, lowering
+
+    def forward(
+        self, source_ids: Tensor, source_positions: Tensor, source_starts: Tensor, source_lengths: Tensor
+    ) -> list[Tensor]:
+        sources = Sources(source_starts, source_lengths)
+        return self.model.encode_flat(source_ids, source_positions, sources, self.lowering)
+
+
+class CellsDecoderGraph(nn.Module):
+    """One step: one token a row, and caches that the step itself writes to, to the best next tokens."""
+
+    def __init__(self, model: Transformer, lowering: Lowering) -> None:
+        super().__init__()
+        self.model, self.lowering = model, lowering
+
+    def forward(  # noqa: PLR0917 - the graph's inputs
+        self,
+        tokens: Tensor,  # (rows,)
+        positions: Tensor,  # (rows,)
+        cells: Tensor,  # (rows, room)
+        self_cache: Tensor,  # (layers, self_cells, 2 · width)
+        source_starts: Tensor,  # (groups,)
+        source_lengths: Tensor,  # (groups,)
+        cross_cache: Tensor,  # (layers, cross_cells, 2 · width)
+        candidates: Tensor,  # (1,)
+    ) -> list[Tensor]:
+        layers = range(self.model.config.decoder_layers)
+        memories = [Cells(cross_cache, source_starts, layer) for layer in layers]
+        pasts = [Cells(self_cache, cells, layer) for layer in layers]
+        logits, _ = self.model.step(tokens, positions, source_lengths, memories, pasts, self.lowering)
+        return [*self.lowering.best(logits, candidates)]
+
+
+_GRAPHS: dict[tuple[Role, bool], Callable[[Transformer, Lowering], nn.Module]] = {
+    ("encoder", False): EncoderGraph,
+    ("decoder", False): DecoderGraph,
+    ("encoder", True): FlatEncoderGraph,
+    ("decoder", True): CellsDecoderGraph,
+}
+
+
 def trace(model: Transformer, role: Role, lowering: Lowering) -> ir.Model:
     """The ONNX graph of one role in one lowering; weights are still the module's own memory."""
     described = signature(role, model.config, lowering)
-    module = EncoderGraph(model, lowering) if role == "encoder" else DecoderGraph(model, lowering)
+    fused = lowering.name == "fused"
+    module = _GRAPHS[role, fused](model, lowering)
     examples = _examples(described, model.dtype)
     dynamic = {name: _varying(shape) for name, shape in described.inputs.items()}
     with torch.inference_mode(), _quiet():
         program = torch.export.export(
             module,
             (),
-            _arguments(role, examples),
-            dynamic_shapes=_arguments(role, dynamic),
+            examples if fused else _arguments(role, examples),
+            dynamic_shapes=dynamic if fused else _arguments(role, dynamic),
             strict=False,
             # rows = groups · width can't be said in dynamic shapes; deferred, it is not specialised away
             prefer_deferred_runtime_asserts_over_guards=True,
@@ -91,9 +145,9 @@ def _examples(described: Signature, dtype: torch.dtype) -> dict[str, Tensor]:
     """Inputs to trace with."""
 
     def kind(name: str) -> torch.dtype:
-        if name.startswith(("cross", "self")):
+        if name.startswith(("cross_", "self_")):
             return dtype
-        return torch.int32 if name in {"positions", "source_lengths"} else torch.int64
+        return torch.int32 if name in _INT32 else torch.int64
 
     return {
         name: torch.ones([EXAMPLE[size] if isinstance(size, str) else size for size in shape], dtype=kind(name))

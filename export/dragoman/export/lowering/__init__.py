@@ -1,7 +1,18 @@
-"""Two ways of writing one Transformer as ONNX operators."""
+"""Three ways of writing one Transformer as ONNX operators."""
 
 from dragoman.export.lowering.cpu import CpuLowering
+from dragoman.export.lowering.fused import FusedLowering, can_be_fused
 from dragoman.export.lowering.portable import PortableLowering
-from dragoman.export.lowering.protocol import Best, KeyValue, Lowering
+from dragoman.export.lowering.protocol import Best, Cells, KeyValue, Lowering, Sources
 
-__all__ = ["Best", "CpuLowering", "KeyValue", "Lowering", "PortableLowering"]
+__all__ = [
+    "Best",
+    "Cells",
+    "CpuLowering",
+    "FusedLowering",
+    "KeyValue",
+    "Lowering",
+    "PortableLowering",
+    "Sources",
+    "can_be_fused",
+]

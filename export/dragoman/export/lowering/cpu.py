@@ -11,16 +11,13 @@ from torch import Tensor
 
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.export.lowering.portable import cached_attention
-from dragoman.export.lowering.protocol import Best, KeyValue
+from dragoman.export.lowering.protocol import Attributes, Best, KeyValue
 from dragoman.export.transformer.linear import LayerNorm, RMSNorm
 
 if TYPE_CHECKING:
     from dragoman.export.transformer.config import AttentionShape
 
 __all__ = ["CpuLowering"]
-
-Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]]
-"""All that torch's symbolic operators take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from dragoman.export.transformer.config import AttentionShape
     from dragoman.export.transformer.linear import LayerNorm, RMSNorm
 
-__all__ = ["Best", "KeyValue", "Lowering"]
+__all__ = ["Attributes", "Best", "Cells", "KeyValue", "Lowering", "Past", "Sources"]
 
 
 class KeyValue(NamedTuple):
@@ -20,6 +21,34 @@ class KeyValue(NamedTuple):
 
     key: Tensor
     value: Tensor
+
+
+class Sources(NamedTuple):
+    """Where each source lies among the tokens of all, (sources,) each."""
+
+    starts: Tensor
+    lengths: Tensor
+
+
+class Cells(NamedTuple):
+    """One layer of a cache (layers, cells, 2 · width), and which of its cells a row or a group has.
+
+    `of` is (rows, room) in the self-attention cache; in the cross-attention cache the first of each group, (groups,).
+    """
+
+    cache: Tensor
+    of: Tensor
+    layer: int
+
+
+Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]]
+"""All that torch's symbolic operators take."""
+
+Past = Any
+"""A KeyValue or Cells: what a lowering keeps of a layer, and only it looks inside."""
+
+Extents = Any
+"""Lengths (batch,) of padded sources, or Sources: the same."""
 
 
 class Best(NamedTuple):
@@ -45,23 +74,23 @@ class Lowering(Protocol):
     def max_candidates(self) -> int | None:
         """How many best tokens a step gives; None when its `candidates` input says so."""
 
-    def encoder_attention(self, packed: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None) -> Tensor:
+    def encoder_attention(self, packed: Tensor, lengths: Extents, shape: AttentionShape, bias: Tensor | None) -> Tensor:
         """Self-attention over whole sources.
 
-        packed (batch, source, 3·width) holds queries, keys and values side by side; lengths (batch,) int32;
+        packed (batch, source, 3·width) holds queries, keys and values side by side; lengths (batch,) int32, or Sources;
         bias (1, heads, source, source) or None; the result is (batch, source, width).
         """
 
     def step_attention(
-        self, packed: Tensor, past: KeyValue, positions: Tensor, shape: AttentionShape, bias: Tensor | None
-    ) -> tuple[Tensor, KeyValue]:
+        self, packed: Tensor, past: Past, positions: Tensor, shape: AttentionShape, bias: Tensor | None
+    ) -> tuple[Tensor, Past]:
         """Self-attention of one new token a row over its past, which the token joins at `positions`.
 
         packed (groups, width, 3·inner); past (rows, heads, cache, head_dim); positions (groups, width) int32;
         bias (rows, heads, 1, cache) or None; the result is (groups, width, inner) and the present.
         """
 
-    def cross_attention(self, query: Tensor, memory: KeyValue, lengths: Tensor, shape: AttentionShape) -> Tensor:
+    def cross_attention(self, query: Tensor, memory: Past, lengths: Tensor, shape: AttentionShape) -> Tensor:
         """Attention of a group's rows over their common source.
 
         query (groups, width, inner); memory (groups, heads, source, head_dim); lengths (groups,) int32.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from dragoman.export.lowering.portable import split_heads
-from dragoman.export.lowering.protocol import KeyValue, Lowering
+from dragoman.export.lowering.protocol import KeyValue, Lowering, Past, Sources
 from dragoman.export.transformer.config import AttentionShape, TransformerConfig
 from dragoman.export.transformer.linear import FeedForward, LayerNorm, Linear, RMSNorm, make_norm
 
@@ -32,11 +32,11 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(config.d_model, 3 * shape.width, config.attention_bias)
         self.output = Linear(shape.width, config.d_model, config.attention_bias)
 
-    def over_source(self, x: Tensor, lengths: Tensor, bias: Tensor | None, lowering: Lowering) -> Tensor:
+    def over_source(self, x: Tensor, lengths: Tensor | Sources, bias: Tensor | None, lowering: Lowering) -> Tensor:
         """x (batch, source, d_model): every token sees every token that is not padding."""
         return self.output(lowering.encoder_attention(self.qkv(x), lengths, self.shape, bias))
 
-    def over_past(self, x: Tensor, past: KeyValue, step: Step) -> tuple[Tensor, KeyValue]:
+    def over_past(self, x: Tensor, past: Past, step: Step) -> tuple[Tensor, Past]:
         """x (groups, width, d_model): each row's new token sees its own past. The mask of the paper is the cache's end."""
         seen, present = step.lowering.step_attention(self.qkv(x), past, step.positions, self.shape, step.bias)
         return self.output(seen), present
@@ -57,7 +57,7 @@ class CrossAttention(nn.Module):
         key, value = self.key_value(encoded).chunk(2, dim=-1)
         return KeyValue(split_heads(key, self.shape), split_heads(value, self.shape))
 
-    def over_source(self, x: Tensor, memory: KeyValue, step: Step) -> Tensor:
+    def over_source(self, x: Tensor, memory: Past, step: Step) -> Tensor:
         """x (groups, width, d_model)."""
         return self.output(step.lowering.cross_attention(self.query(x), memory, step.source_lengths, self.shape))
 
@@ -86,7 +86,7 @@ class EncoderLayer(Layer):
         self.feed_forward = FeedForward(config, config.encoder_feed_forward)
         self.feed_forward_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
 
-    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None, lowering: Lowering) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor | Sources, bias: Tensor | None, lowering: Lowering) -> Tensor:
         """x (batch, source, d_model)."""
         update = self.self_attention.over_source(self._before(x, self.self_attention_norm), lengths, bias, lowering)
         x = self._after(x, update, self.self_attention_norm, lowering)
@@ -106,7 +106,7 @@ class DecoderLayer(Layer):
         self.feed_forward = FeedForward(config, config.decoder_feed_forward)
         self.feed_forward_norm = make_norm(config.norm, config.d_model, config.norm_epsilon)
 
-    def forward(self, x: Tensor, past: KeyValue, memory: KeyValue, step: Step) -> tuple[Tensor, KeyValue]:
+    def forward(self, x: Tensor, past: Past, memory: Past, step: Step) -> tuple[Tensor, Past]:
         """x (groups, width, d_model) -> the new hidden states and the cache with this step in it."""
         normed = self._before(x, self.self_attention_norm)
         update, present = self.self_attention.over_past(normed, past, step)

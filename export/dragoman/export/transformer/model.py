@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
 from torch import Tensor, nn
 
-from dragoman.export.lowering.protocol import KeyValue, Lowering
+from dragoman.export.lowering.protocol import KeyValue, Lowering, Past, Sources
 from dragoman.export.transformer.config import TransformerConfig
 from dragoman.export.transformer.layers import DecoderLayer, EncoderLayer, Step
 from dragoman.export.transformer.linear import Map, make_norm
@@ -63,9 +63,13 @@ class Encoder(Stack):
         super().__init__(config, config.encoder_heads, both_sides=True)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
 
-    def forward(self, embedding: Embedding, tokens: Tensor, lengths: Tensor, lowering: Lowering) -> Tensor:
-        """tokens (batch, source), lengths (batch,) -> (batch, source, d_model)."""
-        places = torch.arange(tokens.shape[1])  # (source,)
+    def forward(
+        self, embedding: Embedding, tokens: Tensor, places: Tensor, lengths: Tensor | Sources, lowering: Lowering
+    ) -> Tensor:
+        """tokens (batch, source), places (source,), lengths (batch,) -> (batch, source, d_model).
+
+        Without padding: tokens and places (tokens,), with the sources' starts and lengths, -> (tokens, d_model).
+        """
         x = self.embed(embedding, tokens, places)
         bias = None if self.relative_bias is None else self.relative_bias(places[None], places)
         for layer in self.layers:
@@ -80,12 +84,10 @@ class Decoder(Stack):
         super().__init__(config, config.decoder_heads, both_sides=False)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
 
-    def forward(
-        self, x: Tensor, memories: Sequence[KeyValue], pasts: Sequence[KeyValue], step: Step
-    ) -> tuple[Tensor, list[KeyValue]]:
+    def forward(self, x: Tensor, memories: Sequence[Past], pasts: Sequence[Past], step: Step) -> tuple[Tensor, list[Past]]:
         """Embedded tokens x (groups, width, d_model) to hidden states and the caches with this step in them."""
         if self.relative_bias is not None:
-            places = torch.arange(pasts[0].key.shape[2])  # (cache,)
+            places = torch.arange(cast("KeyValue", pasts[0]).key.shape[2])  # (cache,)
             rows = step.positions.reshape(-1, 1).long()  # (rows, 1)
             step = step._replace(bias=self.relative_bias(rows, places))
         presents = []
@@ -134,21 +136,27 @@ class Transformer(nn.Module):
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor, lowering: Lowering) -> list[KeyValue]:
         """Sources (batch, source) to the keys and values every decoder layer will look at."""
-        encoded = self.encoder(self.source_embedding, source_ids, source_lengths, lowering)
+        places = torch.arange(source_ids.shape[1])  # (source,)
+        encoded = self.encoder(self.source_embedding, source_ids, places, source_lengths, lowering)
         layers = cast("Iterable[DecoderLayer]", self.decoder.layers)
         memories = [layer.cross_attention.memory(encoded) for layer in layers]
         return [KeyValue(key.to(self.dtype), value.to(self.dtype)) for key, value in memories]
+
+    def encode_flat(self, source_ids: Tensor, places: Tensor, sources: Sources, lowering: Lowering) -> list[Tensor]:
+        """Sources one after the other, (tokens,), to keys and values side by side, (tokens, 2 · width) for every layer."""
+        encoded = self.encoder(self.source_embedding, source_ids, places, sources, lowering)
+        return [layer.cross_attention.key_value(encoded) for layer in cast("Iterable[DecoderLayer]", self.decoder.layers)]
 
     def step(  # noqa: PLR0917 - these are what a step is made of
         self,
         tokens: Tensor,
         positions: Tensor,
         source_lengths: Tensor,
-        memories: Sequence[KeyValue],
-        pasts: Sequence[KeyValue],
+        memories: Sequence[Past],
+        pasts: Sequence[Past],
         lowering: Lowering,
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """One token a row, (groups, width), to logits (rows, vocabulary) and the caches with this step in them."""
+    ) -> tuple[Tensor, list[Past]]:
+        """One token a row, (groups, width) or (rows,), to logits (rows, vocabulary) and the caches with this step."""
         x = self.decoder.embed(self.target_embedding, tokens, positions)
         hidden, presents = self.decoder(x, memories, pasts, Step(positions, source_lengths, None, lowering))
-        return self.output(hidden.flatten(0, 1)), presents
+        return self.output(hidden.flatten(0, -2)), presents

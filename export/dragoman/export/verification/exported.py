@@ -12,13 +12,15 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from dragoman import kernels
 from dragoman.bundle.manifest import Dimensions, Graph, SpecialTokens
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answers, FloatArray, IntArray
-from dragoman.export.verification.decoding import Best, decode, force
+from dragoman.export.verification.cells import CellsStepper
+from dragoman.export.verification.decoding import Best, Stepper, decode, force
 from dragoman.search import DecodingOptions
 
-__all__ = ["GraphModel", "GraphStepper"]
+__all__ = ["GraphModel", "GraphStepper", "stepper_of"]
 
 _CACHE_STEP = 32
 """The self-attention cache grows by so many positions at a time."""
@@ -31,13 +33,20 @@ class GraphModel:
         self, directory: Path, encoder: Graph, decoder: Graph, tokens: SpecialTokens, dimensions: Dimensions
     ) -> None:
         self._tokens, self._vocabulary = tokens, dimensions.target_vocabulary
-        self._stepper = GraphStepper(directory, encoder, decoder)
+        self._stepper = stepper_of(directory, encoder, decoder)
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
         return decode(self._stepper, sources, options, self._tokens, self._vocabulary)
 
     def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
         return force(self._stepper, source, target, self._tokens, candidates=min(8, self._vocabulary))
+
+
+def stepper_of(directory: Path, encoder: Graph, decoder: Graph) -> Stepper:
+    """What runs these graphs, of whichever lowering."""
+    if decoder.lowering == "fused":
+        return CellsStepper(_session(directory / encoder.file), _session(directory / decoder.file), decoder)
+    return GraphStepper(directory, encoder, decoder)
 
 
 class GraphStepper:
@@ -105,6 +114,8 @@ class GraphStepper:
 def _session(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    if (operators := kernels.library()) is not None:
+        options.register_custom_ops_library(str(operators))
     # Explicitly quantised products in float32: ONNX Runtime's own int8 products saturate on CPUs without VNNI, which
     # the GPUs those graphs are for do not.
     options.add_session_config_entry("session.disable_quant_qdq", "1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from dragoman.serving.engine.runtime import Encoded
 from dragoman.serving.runtime.device import DeviceMemory
 
-__all__ = ["DeviceEncoder", "padded"]
+__all__ = ["DeviceEncoder", "flat", "padded"]
 
 
 def padded(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
@@ -21,6 +22,16 @@ def padded(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt
     for row, source in enumerate(sources):
         ids[row, : len(source)] = source
     return ids, lengths
+
+
+def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.integer[Any]]], npt.NDArray[np.int32]]:
+    """Inputs of an encoder that takes sources one after the other, without padding; and their lengths (sources,)."""
+    lengths = np.array([len(source) for source in sources], np.int32)
+    starts = lengths.cumsum(dtype=np.int32) - lengths
+    ids = np.fromiter(itertools.chain.from_iterable(sources), np.int64, int(lengths.sum()))
+    positions = np.arange(len(ids), dtype=np.int32) - starts.repeat(lengths)
+    inputs = {"source_ids": ids, "source_positions": positions, "source_starts": starts, "source_lengths": lengths}
+    return inputs, lengths
 
 
 class DeviceEncoder:

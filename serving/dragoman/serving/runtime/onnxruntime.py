@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from dragoman import kernels
 from dragoman.bundle.integrity import check_files
-from dragoman.bundle.manifest import Graph, Lowering, Manifest, Role, StoredTensor
+from dragoman.bundle.manifest import Graph, Lowering, Manifest, StoredTensor
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, Lane
-from dragoman.serving.runtime.encoding import DeviceEncoder, padded
+from dragoman.serving.runtime.cells import CellsLane
+from dragoman.serving.runtime.encoding import DeviceEncoder, flat, padded
 from dragoman.serving.runtime.in_place import InPlaceLane
 from dragoman.serving.runtime.portable import DeviceMemory, PortableLane
 from dragoman.serving.runtime.providers import providers_for
@@ -39,7 +41,8 @@ class OnnxRuntime:
         self._encoder = self._opened(bundle, manifest, encoder)
         self._decoder = self._opened(bundle, manifest, self._decoder_graph)
         self._cross_names = [spec.name for spec in encoder.outputs]
-        sizes, cache = manifest.dimensions, next(spec for spec in self._decoder_graph.inputs if spec.name == "self_key_0")
+        sizes = manifest.dimensions
+        cache = next(spec for spec in self._decoder_graph.inputs if spec.name in {"self_cache", "self_key_0"})
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = self._decoder_graph.max_candidates
         self.spare_room_is_free = self._decoder_graph.in_place_cache
@@ -50,11 +53,16 @@ class OnnxRuntime:
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if not self._decoder_graph.in_place_cache:
             return self._device_encoder.encode(sources)
+        if self._decoder_graph.lowering == "fused":
+            inputs, lengths = flat(sources)
+            return Encoded(self._encoder.run(self._cross_names, inputs), lengths)
         ids, lengths = padded(sources)
         cross = self._encoder.run(self._cross_names, {"source_ids": ids, "source_lengths": lengths})
         return Encoded(cross, lengths)
 
     def lane(self, width: int) -> Lane:
+        if self._decoder_graph.lowering == "fused":
+            return CellsLane(self._decoder, self.layout, width)
         if self._decoder_graph.in_place_cache:
             return InPlaceLane(self._decoder, self.layout, width)
         return PortableLane(self._decoder, self.layout, width, self._memory)
@@ -68,6 +76,8 @@ class OnnxRuntime:
                 "needs; install onnxruntime-gpu, or serve with device='cpu'"
             )
         options = _options(self._settings, self._threads.threads_a_call)
+        if graph.lowering == "fused":
+            options.register_custom_ops_library(str(_kernels(graph)))
         for name, tensor in self._shared.items():
             options.add_initializer(name, tensor)
         try:
@@ -125,5 +135,16 @@ def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
 
 def _lowering(manifest: Manifest, settings: RuntimeSettings) -> Lowering:
     """The tuned graphs on a CPU, where the bundle has them; the portable ones elsewhere."""
-    held: set[tuple[Role, Lowering]] = {(graph.role, graph.lowering) for graph in manifest.graphs}
-    return "cpu" if settings.device == "cpu" and ("decoder", "cpu") in held else "portable"
+    held = {graph.lowering for graph in manifest.graphs if graph.role == "decoder"}
+    tuned: tuple[Lowering, ...] = ("fused", "cpu")
+    return next((name for name in tuned if name in held and settings.device == "cpu"), "portable")
+
+
+def _kernels(graph: Graph) -> Path:
+    path = kernels.library()
+    if path is None:
+        raise ServeError(
+            f"{graph.file} of the bundle needs dragoman's own operators, which are not built on this machine: install a C++ "
+            "compiler and run `python -m dragoman.kernels.build`, or export the bundle with --no-kernels"
+        )
+    return path

@@ -1,0 +1,72 @@
+"""The graphs with operators of our own, run plainly: every step takes new cells, and nothing is ever given back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from dragoman.bundle.manifest import Graph
+from dragoman.export.verification.answers import IntArray
+from dragoman.export.verification.decoding import Best
+
+__all__ = ["CellsStepper"]
+
+
+class CellsStepper:
+    """Two sessions and the cells of one batch."""
+
+    def __init__(
+        self, encoder: onnxruntime.InferenceSession, decoder: onnxruntime.InferenceSession, decoder_graph: Graph
+    ) -> None:
+        self._encoder, self._decoder = encoder, decoder
+        layers, _, size = next(spec.shape for spec in decoder_graph.inputs if spec.name == "self_cache")
+        self._empty = np.zeros((int(layers), 0, int(size)), np.float32)
+        self._own, self._cross = self._empty, self._empty  # (layers, cells, 2 · width)
+        self._cells = np.zeros((0, 0), np.int32)  # (rows, positions)
+        self._starts, self._lengths = np.zeros((2, 0), np.int32)
+
+    def start(self, sources: Sequence[Sequence[int]]) -> None:
+        lengths = np.array([len(source) for source in sources], np.int32)
+        self._starts, self._lengths = (lengths.cumsum() - lengths).astype(np.int32), lengths
+        feed: dict[str, NDArray[np.generic]] = {
+            "source_ids": np.concatenate([np.array(source, np.int64) for source in sources]),
+            "source_positions": np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
+            "source_starts": self._starts,
+            "source_lengths": lengths,
+        }
+        self._cross = np.stack(self._encoder.run(None, feed))
+        self._own, self._cells = self._empty, np.zeros((len(sources), 0), np.int32)
+
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+        rows, width = tokens.size, tokens.shape[1]
+        # At the first step there is one past row a group; afterwards there is one for each of its beams.
+        first = self._cells.shape[1] == 0
+        past = np.repeat(groups, width) if first else (groups[:, None] * width + parents).reshape(-1)
+        new = np.arange(rows, dtype=np.int32) + np.int32(self._own.shape[1])
+        self._cells = np.concatenate([self._cells[past], new[:, None]], axis=1)
+        self._own = np.concatenate([self._own, np.zeros((len(self._own), rows, self._own.shape[2]), np.float32)], axis=1)
+        self._starts, self._lengths = self._starts[groups], self._lengths[groups]
+        return self._run(
+            {
+                "tokens": tokens.astype(np.int64).reshape(-1),
+                "positions": positions.astype(np.int32).repeat(width),
+                "cells": self._cells,
+                "self_cache": self._own,
+                "source_starts": self._starts,
+                "source_lengths": self._lengths,
+                "cross_cache": self._cross,
+                "candidates": np.array([candidates], np.int64),
+            }
+        )
+
+    def _run(self, feed: dict[str, NDArray[np.generic]]) -> Best:
+        binding = self._decoder.io_binding()
+        for name, array in feed.items():  # where they lie: the step writes to the cache
+            binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        for name in ("best_tokens", "best_log_probs", "best_logits"):
+            binding.bind_output(name)
+        self._decoder.run_with_iobinding(binding)
+        return Best(*binding.copy_outputs_to_cpu())
