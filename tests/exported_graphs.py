@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import KeyValue, PortableLowering
 from dragoman.export.transformer import Transformer
-from forced_steps import Stepper, Workload
+from forced_steps import CellsStepper, Stepper, Workload
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class Exported:
     def graph(self, role: Role, lowering: Lowering) -> Graph:
         return next(graph for graph in self.graphs if (graph.role, graph.lowering) == (role, lowering))
 
-    def stepper(self, lowering: Lowering) -> Stepper:
-        return Stepper(self.directory, self.graph("encoder", lowering), self.graph("decoder", lowering))
+    def stepper(self, lowering: Lowering) -> Any:
+        kind = CellsStepper if lowering == "fused" else Stepper
+        return kind(self.directory, self.graph("encoder", lowering), self.graph("decoder", lowering))
 
 
 def export(

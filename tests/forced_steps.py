@@ -148,6 +148,25 @@ class Stepper:
         return said
 
 
+class CellsStepper:
+    """The same for graphs with operators of our own: sources without padding, pasts in cells."""
+
+    def __init__(self, directory: Path, encoder: Graph, decoder: Graph) -> None:
+        from dragoman.export.verification.exported import stepper_of
+
+        self._stepper = stepper_of(directory, encoder, decoder)
+
+    def run(self, work: Workload, candidates: int = 5) -> list[Best]:
+        self._stepper.start([row[:length].tolist() for row, length in zip(work.sources, work.lengths, strict=True)])
+        groups, shape = np.arange(work.groups), (work.groups, work.width)
+        own = np.broadcast_to(np.arange(work.width), shape)
+        steps = [work.targets[:, step].reshape(shape) for step in range(work.targets.shape[1])]
+        return [
+            Best(*self._stepper.step(tokens, np.full(work.groups, step), groups, own, candidates))
+            for step, tokens in enumerate(steps)
+        ]
+
+
 def worst_difference(best: Best, log_probs: NDArray[np.float32], logits: NDArray[np.float32]) -> float:
     """Against whole distributions (rows, vocabulary): values at the named tokens, and that these are the best ones."""
     k = best.tokens.shape[1]

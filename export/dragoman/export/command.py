@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="POINTS",
         help="for fp16 and int8: BLEU points that may be lost against the references, or chrF points against the "
-        "original's output when there are none (default: 1 and 15)",
+        "original's output when there are none (default: 1 and 25)",
     )
     add(
         "--no-kernels",

@@ -20,6 +20,7 @@ from dragoman.export.lowering.fused import DOMAIN
 from dragoman.export.lowering.portable import MAX_CANDIDATES
 from dragoman.export.progress import Advance
 from dragoman.export.quantise import quantise_dynamically
+from dragoman.export.tiles import quantise_in_tiles
 from dragoman.export.tracing import trace
 from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.weights import WeightsFile
@@ -63,8 +64,10 @@ def build_graphs(
                 _fuse(traced.graph, role, precision)
             if lowering.name != "portable" and precision == "fp16":
                 stored_in_half(traced.graph)
-            elif lowering.name != "portable" and precision == "int8":
-                quantise_dynamically(traced.graph, fused=lowering.name == "fused")
+            elif lowering.name == "fused" and precision == "int8":
+                quantise_in_tiles(traced.graph)
+            elif lowering.name == "cpu" and precision == "int8":
+                quantise_dynamically(traced.graph)
             elif precision == "int8" and quantise_portable is not None:
                 quantise_portable(traced, role)
             weights.take(traced)

@@ -15,10 +15,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from dragoman.errors import ExportError
-from dragoman.export.lowering.fused import DOMAIN
-from dragoman.export.rewriting import array_of, bias_add, constant, replace
+from dragoman.export.rewriting import array_of, bias_add, constant, drop_unused, replace
 
-__all__ = ["Quantised", "quantise_dynamically", "quantise_rows"]
+__all__ = ["EIGHT_BITS", "SEVEN_BITS", "Quantised", "quantise_dynamically", "quantise_rows", "weight_of"]
 
 MICROSOFT = "com.microsoft"
 SEVEN_BITS, EIGHT_BITS = 63, 127
@@ -45,13 +44,10 @@ def quantise_rows(weight: NDArray[np.float32], largest: int = SEVEN_BITS) -> Qua
     return Quantised(values.astype(np.int8), scale)
 
 
-def quantise_dynamically(graph: ir.Graph, *, fused: bool = False) -> None:
-    """Every linear layer, the output projection and the embeddings of `graph` to int8; activations quantise as they come.
-
-    `fused`: with our own operator for the embeddings.
-    """
+def quantise_dynamically(graph: ir.Graph) -> None:
+    """Every linear layer, the output projection and the embeddings of `graph` to int8; activations quantise as they come."""
     for node in list(graph):
-        weight = _weight(node)
+        weight = weight_of(node)
         if weight is None:
             continue
         if node.op_type == "MatMul":
@@ -59,13 +55,12 @@ def quantise_dynamically(graph: ir.Graph, *, fused: bool = False) -> None:
         elif node.op_type == "Gemm":
             _quantise_projection(graph, node, weight)
         elif node.op_type == "Gather":
-            (_fuse_embedding if fused else _quantise_embedding)(graph, node, weight)
-    for name in [name for name, value in graph.initializers.items() if not value.uses()]:
-        graph.initializers.pop(name)
+            _quantise_embedding(graph, node, weight)
+    drop_unused(graph)
     graph.opset_imports[MICROSOFT] = 1
 
 
-def _weight(node: ir.Node) -> ir.Value | None:
+def weight_of(node: ir.Node) -> ir.Value | None:
     """The weight that `node` multiplies or looks up, if it is one to quantise."""
     index = {"MatMul": 1, "Gemm": 1, "Gather": 0}.get(node.op_type)
     value = None if index is None else node.inputs[index]
@@ -113,7 +108,8 @@ def _quantise_projection(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> No
 
 def _quantise_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
     """Gather -> Gather of int8 rows, times the Gather of their scales."""
-    values, scale = _rows(graph, weight, _largest(weight))
+    multiplied = weight.name == "output.weight"  # in the other graph, if not in this one
+    values, scale = _rows(graph, weight, SEVEN_BITS if multiplied else EIGHT_BITS)
     column = constant(graph, f"{weight.name}.column", scale.const_value.numpy()[:, None])
     tokens, axis = node.inputs[1], [ir.AttrInt64("axis", 0)]
     rows = ir.Node("", "Gather", [values, tokens], axis, name=f"{weight.name}.rows")
@@ -122,17 +118,6 @@ def _quantise_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> Non
     for new in (rows, scales, floats):
         graph.insert_before(node, new)
     replace(graph, (node,), ir.Node("", "Mul", [floats.outputs[0], scales.outputs[0]], name=f"{weight.name}.embedded"))
-
-
-def _fuse_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
-    """Gather -> Embed, which looks rows up and scales them."""
-    values, scale = _rows(graph, weight, _largest(weight))
-    replace(graph, (node,), ir.Node(DOMAIN, "Embed", [values, scale, node.inputs[1]], name=f"{weight.name}.embedded"))
-
-
-def _largest(embedding: ir.Value) -> int:
-    """The largest value of a table: seven bits where it is multiplied, too, in the other graph if not in this one."""
-    return SEVEN_BITS if embedding.name == "output.weight" else EIGHT_BITS
 
 
 def _rows(graph: ir.Graph, weight: ir.Value, largest: int) -> tuple[ir.Value, ir.Value]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dragoman.errors import ExportError
 
-__all__ = ["array_of", "bias_add", "constant", "replace"]
+__all__ = ["array_of", "bias_add", "constant", "drop_unused", "replace"]
 
 
 def bias_add(node: ir.Node) -> tuple[ir.Node, ir.Value] | None:
@@ -38,6 +38,12 @@ def constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value
             ir.Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor)
         )
     return graph.initializers[name]
+
+
+def drop_unused(graph: ir.Graph) -> None:
+    """Initializers that nothing reads any more."""
+    for name in [name for name, value in graph.initializers.items() if not value.uses()]:
+        graph.initializers.pop(name)
 
 
 def replace(graph: ir.Graph, old: tuple[ir.Node, ...], new: ir.Node) -> None:

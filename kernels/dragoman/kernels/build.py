@@ -6,6 +6,7 @@ Standard library only, and nothing of dragoman: it runs before anything is insta
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -13,46 +14,62 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["CompilerMissing", "build", "compiler"]
+__all__ = ["CannotBuild", "build", "compiler"]
 
 HERE = Path(__file__).parent
-SOURCES = ("attention.cpp", "rows.cpp", "operators.cpp")
+SOURCES = ("attention.cpp", "product.cpp", "rows.cpp", "operators.cpp")
 NAME = "libdragoman_kernels.so"
 FLAGS = (
     "-std=c++17 -O3 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
     "-fno-math-errno -fno-trapping-math -ffp-contract=fast"
 )
+# The compiler's own libraries inside of ours, and unseen from outside: a slim image has none.
+STATIC = "-static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--gc-sections"
+PROCESSORS = ("x86_64", "amd64")
 
 
-class CompilerMissing(Exception):
-    """There is nothing to compile with."""
+class CannotBuild(Exception):
+    """There is no compiler, or it failed; or the processor is another, or the sources are missing."""
 
 
 def compiler() -> list[str]:
     """The command of a C++ compiler: $CXX, or the first that is installed."""
-    if named := os.environ.get("CXX"):
-        return shlex.split(named)
+    if named := shlex.split(os.environ.get("CXX", "")):
+        if shutil.which(named[0]) is None:
+            raise CannotBuild(f"CXX={named[0]} is no program; name a C++ compiler that is installed, or unset CXX")
+        return named
     found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     if found is None:
-        raise CompilerMissing("no C++ compiler was found (g++, clang++ or c++); install one, or name it with CXX=…")
+        raise CannotBuild("no C++ compiler was found (g++, clang++ or c++); install one, or name it with CXX=…")
     return [found]
 
 
 def build(directory: Path = HERE) -> Path:
     """Compile the library into `directory`; an old one stays until the new one is complete."""
-    sources = [str(HERE / "src" / name) for name in SOURCES]
+    if (processor := platform.machine().lower()) not in PROCESSORS:
+        raise CannotBuild(f"the kernels are for x86-64, and this is {processor}, where ONNX Runtime's own are better")
+    sources = [HERE / "src" / name for name in SOURCES]
+    if missing := [source.name for source in sources if not source.is_file()]:
+        raise CannotBuild(f"{', '.join(missing)} can't be found beside {HERE.name}/build.py; install from the sources")
+    command = compiler()
+    flags = [*FLAGS.split(), *_static(command), *shlex.split(os.environ.get("CXXFLAGS", ""))]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         made = Path(scratch) / NAME
-        command = [*compiler(), *FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", "")), "-o", str(made), *sources]
-        subprocess.run(command, check=True)
+        compiled = subprocess.run([*command, *flags, "-o", str(made), *map(str, sources)], check=False)
+        if compiled.returncode != 0:
+            raise CannotBuild(f"{command[0]} ended with {compiled.returncode}; its message stands above")
         return made.replace(directory / NAME)
+
+
+def _static(command: list[str]) -> list[str]:
+    """How to link the compiler's libraries; some systems have only the shared ones."""
+    asked = subprocess.run([*command, "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=False)
+    return STATIC.split() if Path(asked.stdout.strip()).is_absolute() else []
 
 
 if __name__ == "__main__":
     try:
         print(build())
-    except CompilerMissing as missing:
-        sys.exit(str(missing))
-    except subprocess.CalledProcessError as failed:
-        sys.exit(f"the compiler ended with {failed.returncode}; its message stands above")
+    except CannotBuild as cause:
+        sys.exit(f"the kernels are not built: {cause}")

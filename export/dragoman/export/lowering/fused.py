@@ -24,17 +24,18 @@ __all__ = ["DOMAIN", "FusedLowering", "can_be_fused"]
 
 DOMAIN = "dragoman"
 _LANES = 8
-"""What the kernels compute at once; rows and heads are whole multiples."""
+"""What the kernels compute at once; the sizes of rows and heads are multiples of it."""
 
 
 def can_be_fused(config: TransformerConfig) -> bool:
     """Whether our operators can compute this model."""
     heads = (config.encoder_attention.head_dim, config.decoder_attention.head_dim)
+    layers = (config.encoder_feed_forward, config.decoder_feed_forward)
     return (
         config.positions != "relative"
         and config.norm == "layer"
         and not config.pre_norm
-        and not any(size % _LANES for size in (config.d_model, *heads))
+        and not any(size % _LANES for size in (config.d_model, *heads, *layers))
     )
 
 

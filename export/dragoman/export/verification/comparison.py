@@ -33,7 +33,7 @@ TIE = 5e-5
 """Two log-probabilities closer than this are equal in fp32: which one wins is a matter of rounding."""
 
 DEFAULT_LOSS_AGAINST_REFERENCES = 1.0
-DEFAULT_LOSS_AGAINST_ORIGINAL = 15.0
+DEFAULT_LOSS_AGAINST_ORIGINAL = 25.0
 
 
 @dataclass(frozen=True, slots=True)

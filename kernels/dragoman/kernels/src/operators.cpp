@@ -1,7 +1,9 @@
 // The operators, as ONNX Runtime calls them: they look at sizes, and hand rows to whoever computes them.
+#include <algorithm>
 #include <vector>
 
 #include "attention.hpp"
+#include "product.hpp"
 #include "rows.hpp"
 #include "runtime.hpp"
 #include "simd.hpp"
@@ -178,7 +180,47 @@ struct Silu {
   }
 };
 
-// Rows of a table in int8, (vocabulary, width) with a scale (vocabulary) each, of the tokens (rows).
+// A tensor of weights in tiles, (tiles, 16 · inputs).
+void require_tiles(const Tensor& tiles, std::int64_t inputs, std::int64_t outputs) {
+  require(inputs > 0 && inputs % (2 * kQuad) == 0, "the number of inputs must be a multiple of eight");
+  require(tiles.sizes[0] == tiles_of(outputs) && tiles.sizes[1] == kTile * inputs, "the weights have other sizes");
+}
+
+// act(x W · scale + b): x (rows, inputs), weights in tiles, scale and offset (outputs), and perhaps a bias (outputs).
+struct Linear {
+  static constexpr const char* kName = "Linear";
+  static constexpr Type kInputs[] = {Type::kFloat, Type::kInt8, Type::kFloat, Type::kFloat, Type::kFloat};
+  static constexpr Type kOutputs[] = {Type::kFloat};
+  static constexpr std::size_t kRequired = 4;
+  Activation activation;
+
+  explicit Linear(const Attributes& attributes) : activation(static_cast<Activation>(attributes.integer("activation"))) {}
+
+  void compute(const Context& context) const {
+    const Tensor x = context.input(0, 2), tiles = context.input(1, 2), scale = context.input(2, 1),
+                 offset = context.input(3, 1), bias = context.optional_input(4, 1);
+    const std::int64_t rows = x.sizes[0], inputs = x.sizes[1], outputs = scale.sizes[0];
+    require_tiles(tiles, inputs, outputs);
+    require(offset.sizes[0] == outputs && (bias.data == nullptr || bias.sizes[0] == outputs), "inputs do not fit together");
+    float* to = context.output<float>(0, rows, outputs);
+    thread_local std::vector<std::uint8_t> room_for_integers;
+    thread_local std::vector<Row> room_for_rows;
+    room_for_integers.resize(std::max(room_for_integers.size(), static_cast<std::size_t>(rows * inputs)));
+    room_for_rows.resize(std::max(room_for_rows.size(), static_cast<std::size_t>(rows)));
+    std::uint8_t* integers = room_for_integers.data();
+    Row* rows_as = room_for_rows.data();
+    for (std::int64_t row = 0; row < rows; ++row)
+      rows_as[row] = quantise(x.as<float>() + row * inputs, inputs, integers + row * inputs);
+    const Weights weights{tiles.as<std::int8_t>(), scale.as<float>(), offset.as<float>(), bias.as<float>(), inputs, outputs};
+    const std::int64_t all_tiles = tiles.sizes[0], at_once = tiles_at_once(inputs);
+    context.each((all_tiles + at_once - 1) / at_once, rows * inputs * outputs / 8, [&](std::int64_t part) {
+      const std::int64_t begin = part * at_once, end = std::min(begin + at_once, all_tiles);
+      multiply_tiles(weights, begin, end, integers, rows_as, rows, activation, to);
+    });
+  }
+};
+
+// Rows of a table in int8, in tiles of sixteen of them with a scale (vocabulary) each, of the tokens (rows).
 struct Embed {
   static constexpr const char* kName = "Embed";
   static constexpr Type kInputs[] = {Type::kInt8, Type::kFloat, Type::kInt64};
@@ -188,13 +230,17 @@ struct Embed {
 
   void compute(const Context& context) const {
     const Tensor table = context.input(0, 2), scales = context.input(1, 1), tokens = context.input(2, 1);
-    const std::int64_t rows = tokens.sizes[0], width = table.sizes[1];
-    require(scales.sizes[0] == table.sizes[0], "inputs do not fit together");
+    const std::int64_t rows = tokens.sizes[0], width = table.sizes[1] / kTile, vocabulary = scales.sizes[0];
+    require_tiles(table, width, vocabulary);
     float* to = context.output<float>(0, rows, width);
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t token = tokens.as<std::int64_t>()[row];
-      require(token >= 0 && token < table.sizes[0], "a token is not in the vocabulary");
-      unpack(table.as<std::int8_t>() + token * width, scales.as<float>()[token], width, to + row * width);
+      require(token >= 0 && token < vocabulary, "a token is not in the vocabulary");
+      const float scale = scales.as<float>()[token];
+      for (std::int64_t quad = 0; quad < width / kQuad; ++quad) {
+        const std::int8_t* values = table.as<std::int8_t>() + place_of(token, quad, width);
+        for (std::int64_t at = 0; at < kQuad; ++at) to[row * width + quad * kQuad + at] = static_cast<float>(values[at]) * scale;
+      }
     }
   }
 };
@@ -241,6 +287,7 @@ void add_all(const OrtApi* api, OrtSessionOptions* options) {
   add<AddNorm>(api, domain);
   add<Silu>(api, domain);
   add<Embed>(api, domain);
+  add<Linear>(api, domain);
   add<BestTokens>(api, domain);
   check(api, Call::kAddDomain, static_cast<OrtStatus* (*)(OrtSessionOptions*, OrtDomain*)>(nullptr), options, domain);
 }

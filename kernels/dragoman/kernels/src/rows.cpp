@@ -112,11 +112,6 @@ void silu(const float* x, std::int64_t count, float* to) {
   for (; at < count; ++at) to[at] = x[at] / (std::exp(-x[at]) + 1.0f);
 }
 
-DRAGOMAN_EACH_PROCESSOR
-void unpack(const std::int8_t* values, float scale, std::int64_t width, float* to) {
-  for (std::int64_t at = 0; at < width; ++at) to[at] = static_cast<float>(values[at]) * scale;
-}
-
 void best_of(const float* logits, const float* bias, std::int64_t vocabulary, std::int64_t wanted, const Best& best) {
   thread_local std::vector<float> peaks, ordered;
   thread_local std::vector<Candidate> candidates;

@@ -12,9 +12,6 @@ void add_norm(const float* x, const float* update, const float* gamma, const flo
 // to = x · sigmoid(x)
 void silu(const float* x, std::int64_t count, float* to);
 
-// to = values · scale
-void unpack(const std::int8_t* values, float scale, std::int64_t width, float* to);
-
 struct Best {
   std::int64_t* tokens;
   float* log_probs;

@@ -19,6 +19,7 @@ constexpr std::int64_t kLanes = 8;
 
 typedef float Floats __attribute__((vector_size(32)));
 typedef std::int32_t Ints __attribute__((vector_size(32)));
+typedef std::uint8_t Bytes __attribute__((vector_size(8)));
 
 DRAGOMAN_INLINE Floats load(const float* from) {
   Floats numbers;
