@@ -5,17 +5,19 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BUNDLE := bundles/tatoeba-en-de
 MODEL  := models/tatoeba-en-de
+KERNELS := kernels/dragoman/kernels
+LIBRARY := $(KERNELS)/libdragoman_kernels.so
 # Locked versions of every dependency, one file a Python version.
 LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit integration bench bench-quick soak gpu-check deploy-tools clean
+.PHONY: help setup kernels demo test lint unit integration bench bench-quick soak gpu-check deploy-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## create .venv with everything; the command is .venv/bin/dragoman
+setup: $(STAMP) kernels ## create .venv with everything; the command is .venv/bin/dragoman
 
 $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@test -f $(LOCK) || { echo "dragoman runs on Python 3.10 to 3.12; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
@@ -25,7 +27,14 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) --no-build-isolation --editable '.[dev]'
 	@touch $(STAMP)
 
-$(BUNDLE)/manifest.json: $(STAMP)
+kernels: $(LIBRARY) ## compile the operators in C++ where a source changed; without a compiler, do without them
+
+# Installing compiles it, too. A compiler that is missing or fails is told in a line, and stops nothing.
+$(LIBRARY): $(KERNELS)/build.py $(wildcard $(KERNELS)/src/*) | $(STAMP)
+	@test -f $@ && test -z "$$(find $^ -newer $@)" || $(BIN)/python -m dragoman.kernels.build || true
+
+# With other kernels the weights may be stored otherwise: the bundle is made again.
+$(BUNDLE)/manifest.json: $(STAMP) $(wildcard $(LIBRARY)) | kernels
 	@$(BIN)/dragoman export $(MODEL) --output $(BUNDLE) --force
 
 demo: $(BUNDLE)/manifest.json ## export the bundled model, start the real Triton, translate over gRPC, show the result
@@ -60,4 +69,4 @@ deploy-tools: ## what the deployment tests run for real: Prometheus and nginx (n
 	apt-get install --quiet --quiet --yes --no-install-recommends prometheus nginx
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(LIBRARY) $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

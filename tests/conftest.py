@@ -28,12 +28,21 @@ def reference_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reference model, exported once a session; DRAGOMAN_TEST_BUNDLE names one to use instead."""
     if given := os.environ.get("DRAGOMAN_TEST_BUNDLE"):
         return Path(given)
-    directory = tmp_path_factory.mktemp("bundles")
+    return _exported(tmp_path_factory.mktemp("bundles"))
+
+
+@pytest.fixture(scope="session")
+def stock_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with ONNX Runtime's own operators only, as where ours can't be built."""
+    return _exported(tmp_path_factory.mktemp("bundles"), "--no-kernels")
+
+
+def _exported(directory: Path, *flags: str) -> Path:
     output, few = directory / "en-de", directory / "sentences.txt"
     few.write_text("Where is the station?\nTom has never been there before.\nIt is raining.\n", encoding="utf-8")
     # In a process of its own, so that torch stays out of this one. Tests of the export check with all sentences.
     dragoman = Path(sys.executable).with_name("dragoman")
-    command = [str(dragoman), "export", str(REFERENCE_MODEL), "--output", str(output), "--verify-file", str(few)]
+    command = [str(dragoman), "export", str(REFERENCE_MODEL), "--output", str(output), "--verify-file", str(few), *flags]
     exported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert exported.returncode == 0, exported.stdout + exported.stderr
     return output

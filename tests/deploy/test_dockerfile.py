@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from compose_files import ROOT, compose, versions
 
+from dragoman.kernels import build
 from dragoman.serving.triton.flags import CLOSED_BY_DEFAULT, Address, Tls, TritonFlags
 from dragoman.serving.triton.installation import Installation, find_installation, official
 from served import Caller, Server, eventually
@@ -33,6 +34,13 @@ def instructions(name: str, stage: str) -> list[str]:
 
 def defaults() -> dict[str, str]:
     return dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILE, re.MULTILINE))
+
+
+def kernels_can_be_compiled() -> bool:
+    try:
+        return bool(build.compiler())
+    except build.CannotBuild:
+        return False
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         destination = source / target
         for name in names:
             subprocess.run(["cp", "-r", str(ROOT / name), str(destination)], check=True)
-    build = shlex.split(instructions("RUN", "wheel")[-1].replace("/wheels", str(wheels)))
-    assert build[0] == "python"
-    subprocess.run([sys.executable, *build[1:]], cwd=source, check=True, capture_output=True, timeout=120)
+    command = shlex.split(instructions("RUN", "wheel")[-1].replace("/wheels", str(wheels)))
+    assert command[0] == "python"
+    subprocess.run([sys.executable, *command[1:]], cwd=source, check=True, capture_output=True, timeout=120)
     (built,) = wheels.glob("*.whl")
     return built
 
@@ -157,6 +165,27 @@ def test_the_build_context_has_what_is_copied_and_nothing_else() -> None:
         for name in copy.split()[:-1]
     }
     assert allowed == copied
+
+
+def test_a_library_of_this_machine_stays_out_of_the_build_context() -> None:
+    assert "**/*.so" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_compiler_is_where_the_wheel_is_made_and_nowhere_else() -> None:
+    """The python image has none; without it the wheel would be made all the same, and its bundles would be slow."""
+
+    def installs_one(stage: str) -> bool:
+        return any(re.search(r"apt-get install\b.* g\+\+( |$)", step) for step in instructions("RUN", stage))
+
+    assert installs_one("wheel")
+    assert not any(map(installs_one, ("client", "export", "serving")))
+
+
+@pytest.mark.skipif(not kernels_can_be_compiled(), reason="there is no C++ compiler")
+def test_the_wheel_brings_the_kernels(clean: Clean) -> None:
+    code = "import onnxruntime; from dragoman import kernels; path = str(kernels.library()); print(path); "
+    code += "onnxruntime.SessionOptions().register_custom_ops_library(path)"
+    assert Path(clean.run("-c", code)).is_relative_to(clean.python.parents[1])
 
 
 def test_the_wheel_imports_all_three_parts_and_brings_the_triton_models(clean: Clean) -> None:

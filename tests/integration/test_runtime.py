@@ -13,8 +13,9 @@ import torch
 from transformers import GenerationConfig, MarianMTModel
 
 from client_driven import client_driven
+from dragoman import kernels
 from dragoman.bundle.manifest import read_manifest
-from dragoman.errors import BundleError
+from dragoman.errors import BundleError, ServeError
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits, Finished, Progress, Request
 from dragoman.serving.engine.shapes import LaneShape
@@ -83,6 +84,15 @@ def test_all_sentences_in_one_batch_say_what_hugging_face_says(
 ) -> None:
     answers = model.decode(sources, asked(model, beam_size=beam_size))
     assert [answer[0].tokens for answer in answers] == [generated(original, source, beam_size) for source in sources]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_operators_of_onnx_runtime_itself_say_the_same(
+    model: LoadedModel, stock_bundle: Path, sources: list[tuple[int, ...]], beam_size: int
+) -> None:
+    stock, options = open_model(stock_bundle, ONE_THREAD), asked(model, beam_size=beam_size)
+    for answer, expected in zip(stock.decode(sources, options), model.decode(sources, options), strict=True):
+        agree(answer, expected)
 
 
 def test_a_mixed_batch_says_what_each_request_says_alone(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:
@@ -155,6 +165,43 @@ def test_caches_that_are_laid_out_anew_go_on_saying_the_same(reference_bundle: P
             heard.append(lane.step_on().log_probs.tolist())
         said.append(heard)
     assert np.array(said[0]) == pytest.approx(np.array(said[1]), abs=1e-5)
+
+
+@pytest.mark.parametrize("bundle", ["reference_bundle", "stock_bundle"])
+def test_beams_in_caches_that_are_laid_out_anew_go_on_saying_the_same(
+    request: pytest.FixtureRequest, bundle: str, sources: list[tuple[int, ...]]
+) -> None:
+    """Groups come, go and stand at different positions, and rows go on from any other of their group."""
+    directory: Path = request.getfixturevalue(bundle)
+    runtime = OnnxRuntime(directory, read_manifest(directory), ONE_THREAD)
+    encoded = runtime.encode(sources[3:7])
+
+    def decoded(resized: bool) -> list[list[float]]:
+        draw, lane = np.random.default_rng(2), runtime.lane(3)
+        lane.resize(LaneShape(4, 32, 16))
+        lane.join(encoded, [0, 1, 2])
+        positions, heard = np.zeros(3, np.int64), []
+        for step in range(9):
+            if step == 4:  # the last group takes the place of the one that leaves, and another comes
+                lane.leave(0)
+                lane.join(encoded, [3])
+                positions = np.array([positions[2], positions[1], 0])
+            if resized and step in {3, 6}:
+                lane.resize(LaneShape(8, 48, 32) if step == 3 else LaneShape(4, 32, 16))
+            tokens, parents = draw.integers(2, 8000, (3, 3)), draw.integers(0, 3, (3, 3))
+            heard += lane.step(tokens, positions, parents, 2).log_probs.tolist()
+            positions = positions + 1
+        return heard
+
+    assert np.array(decoded(resized=True)) == pytest.approx(np.array(decoded(resized=False)), abs=1e-5)
+
+
+def test_a_bundle_with_our_operators_needs_them(reference_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernels.library() is None:
+        pytest.skip("the kernels are not built: no C++ compiler")
+    monkeypatch.setattr(kernels, "LIBRARY", Path("nowhere.so"))
+    with pytest.raises(ServeError, match=r"not built on this machine: .*--no-kernels"):
+        open_model(reference_bundle, ONE_THREAD)
 
 
 def agree(ours: tuple[Hypothesis, ...], expected: tuple[Hypothesis, ...]) -> None:

@@ -20,7 +20,7 @@ SILU = 1
 
 
 def in_tiles(values: NDArray[np.int8]) -> NDArray[np.int8]:
-    """(outputs, inputs) -> (tiles, 16 · inputs): for every four inputs, the four weights of each output of a tile together."""
+    """(outputs, inputs) -> (tiles, 16 · inputs): for every four inputs, the four weights of each output in turn."""
     outputs, inputs = values.shape
     padded = np.zeros((-(-outputs // TILE) * TILE, inputs), np.int8)
     padded[:outputs] = values

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -7,15 +9,18 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from dragoman.bundle.manifest import Lowering, TensorSpec
+from dragoman import kernels
+from dragoman.bundle.manifest import Lowering, Precision, TensorSpec
 from dragoman.errors import ExportError
 from dragoman.export import graphs
 from dragoman.export.graphs import build_graphs, describe
-from dragoman.export.lowering import CpuLowering
-from exported_graphs import Exported, eager_logits, log_softmax
+from dragoman.export.lowering import CpuLowering, can_be_fused
+from dragoman.export.transformer import TransformerConfig
+from exported_graphs import Exported, eager_logits, export, log_softmax
 from forced_steps import Workload, random_workload, worst_difference
 
 LOWERINGS: tuple[Lowering, ...] = ("cpu", "portable")
+needs_kernels = pytest.mark.skipif(kernels.library() is None, reason="the kernels are not built: no C++ compiler")
 
 
 def loaded(exported: Exported, role: str, lowering: str) -> onnx.ModelProto:
@@ -39,6 +44,31 @@ def test_steps_say_what_the_torch_module_says(
     for step, best in enumerate(tiny_fp32.stepper(lowering).run(work)):
         logits = expected[:, step]
         assert worst_difference(best, log_softmax(logits), logits) < 1e-5
+
+
+@needs_kernels
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_graphs_of_our_operators_say_what_the_torch_module_says(
+    tiny_checkpoint: Path, tmp_path: Path, work: Workload, expected: NDArray[np.float32], precision: Precision
+) -> None:
+    fused = export(tmp_path / "graphs", tiny_checkpoint, ("fused",), precision)
+    allowed = {"fp32": 1e-5, "fp16": 2e-2, "int8": 0.6}[precision]
+    for step, best in enumerate(fused.stepper("fused").run(work)):
+        logits = expected[:, step]
+        assert worst_difference(best, log_softmax(logits), logits) < allowed
+    products = {"fp32": "Gemm", "fp16": "Gemm", "int8": "Linear"}[precision]
+    used = Counter(node.op_type for node in loaded(fused, "decoder", "fused").graph.node)
+    assert used[products] == 7  # attention to the past, to the source and the feed-forward layer, and the vocabulary
+    assert not {"MatMul", "Softmax", "LayerNormalization", "TopK", "Sigmoid", "Reshape", "Transpose"} & set(used)
+
+
+def test_models_that_our_operators_can_not_compute_are_left_to_others() -> None:
+    plain = TransformerConfig(16, 1, 1, 2, 2, 24, 24, 53, 53, 32)
+    assert can_be_fused(plain)
+    others: list[dict[str, object]] = [{"positions": "relative"}, {"norm": "rms"}, {"pre_norm": True}]
+    odd: list[dict[str, object]] = [{"decoder_heads": 4}, {"encoder_feed_forward": 17}]
+    for change in others + odd:
+        assert not can_be_fused(dataclasses.replace(plain, **change))
 
 
 def test_rows_at_different_positions_may_write_their_cache_in_place(

@@ -301,6 +301,7 @@ TOKENS = np.array([0, 9])
         ("Linear", (floats(2, 8), np.zeros((1, 128), np.int8), floats(4), floats(3)), 1, {"activation": 0}),
         ("BestTokens", (floats(2, 9), np.array([10])), 3, None),
         ("BestTokens", (floats(2, 9), np.array([0])), 3, None),
+        ("AddNorm", (floats(2, 8), floats(2, 8), floats(7), floats(8)), 1, {"epsilon": 1e-5}),
         ("AddNorm", (floats(2, 9), floats(2, 9), floats(9), floats(9)), 1, {"epsilon": 1e-5}),
     ],
 )

@@ -1,5 +1,6 @@
 // The operators, as ONNX Runtime calls them: they look at sizes, and hand rows to whoever computes them.
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "attention.hpp"
@@ -127,7 +128,9 @@ struct CrossAttention {
             "inputs do not fit together");
     const std::int64_t beams = rows / groups;
     float* seen = context.output<float>(0, rows, width);
-    context.each(groups, rows * lengths.as<std::int32_t>()[0] * 2 * width, [&](std::int64_t group) {
+    const auto* first = lengths.as<std::int32_t>();
+    const std::int64_t source_tokens = std::accumulate(first, first + groups, std::int64_t{0});
+    context.each(groups, beams * source_tokens * 2 * width, [&](std::int64_t group) {
       const std::int64_t start = starts.as<std::int32_t>()[group], length = lengths.as<std::int32_t>()[group];
       require(length > 0, "a source is empty");
       cache.cell(start + length - 1);
@@ -150,14 +153,13 @@ struct AddNorm {
 
   void compute(const Context& context) const {
     const Tensor x = context.input(0, 2), update = context.input(1, 2);
-    const float* gamma = context.input(2, 1).as<float>();
-    const Tensor beta = context.input(3, 1);
+    const Tensor gamma = context.input(2, 1), beta = context.input(3, 1);
     const std::int64_t rows = x.sizes[0], width = x.sizes[1];
-    require(update.sizes[0] == rows && update.sizes[1] == width && beta.sizes[0] == width && width % kLanes == 0,
-            "inputs do not fit together");
+    require(update.sizes[0] == rows && update.sizes[1] == width, "inputs do not fit together");
+    require(gamma.sizes[0] == width && beta.sizes[0] == width && width % kLanes == 0, "inputs do not fit together");
     float* to = context.output<float>(0, rows, width);
     context.each(rows, rows * width * 4, [&](std::int64_t row) {
-      add_norm(x.as<float>() + row * width, update.as<float>() + row * width, gamma, beta.as<float>(), epsilon, width,
+      add_norm(x.as<float>() + row * width, update.as<float>() + row * width, gamma.as<float>(), beta.as<float>(), epsilon, width,
                to + row * width);
     });
   }

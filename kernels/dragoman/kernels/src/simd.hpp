@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(DRAGOMAN_EACH_PROCESSOR)
-#elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define DRAGOMAN_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define DRAGOMAN_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))
 #else
 #define DRAGOMAN_EACH_PROCESSOR
 #endif
