@@ -15,7 +15,7 @@ from benchmarks.bundles import bundle_of
 from benchmarks.cells import checkpoint_of
 from benchmarks.peers import CACHE
 from benchmarks.random_checkpoint import OPUS_MT, OPUS_MT_32K, ModelSize
-from benchmarks.step_profile import StepShape, feeds, linear_share, profile_step
+from benchmarks.step_profile import StepShape, bound, feeds, linear_share, profile_step, step_session
 from dragoman.bundle.manifest import read_manifest
 
 __all__ = ["measure_growth"]
@@ -60,18 +60,12 @@ def measure_growth(axes: dict[str, tuple[int, ...]] | None = None) -> dict[str, 
 
 def _prepared(size: ModelSize) -> tuple[Any, Any, Path]:
     bundle = bundle_of(checkpoint_of(size.name, CACHE), "fp32")
-    decoder = bundle / read_manifest(bundle).graph("decoder", "cpu").file
-    return onnxruntime.InferenceSession(str(decoder), _options()), _products(size), bundle
+    return step_session(bundle, read_manifest(bundle), _options()), _products(size), bundle
 
 
 def _step_s(session: Any, bundle: Path, shape: StepShape) -> float:  # noqa: ANN401 - onnxruntime has no types
-    binding, fed = session.io_binding(), feeds(read_manifest(bundle), shape)
-    for name, array in fed.items():
-        binding.bind_cpu_input(name, array)
-        if name.startswith("self_"):
-            binding.bind_output(f"present_{name}", "cpu", 0, np.float32, array.shape, array.ctypes.data)
-    for name in ("best_tokens", "best_log_probs", "best_logits"):
-        binding.bind_output(name)
+    fed = feeds(read_manifest(bundle), shape)
+    binding = bound(session, fed)
     return _best_s(lambda: session.run_with_iobinding(binding))
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from dragoman.bundle.manifest import Manifest, read_manifest
+from dragoman import kernels
+from dragoman.bundle.manifest import Graph, Manifest, read_manifest
 
-__all__ = ["StepShape", "linear_share", "profile_step"]
+__all__ = ["StepShape", "bound", "feeds", "linear_share", "profile_step", "step_session"]
 
 LINEAR = (
     "MatMul",
@@ -28,6 +29,7 @@ LINEAR = (
     "MatMulIntegerToFloat",
     "DynamicQuantizeMatMul",
     "MatMulNBits",
+    "Linear",
     "QGemm",
 )
 
@@ -40,22 +42,56 @@ class StepShape:
 
 
 def feeds(manifest: Manifest, shape: StepShape) -> dict[str, Any]:
-    """Random inputs of a decoder step in the cpu lowering."""
-    draw, sizes = np.random.default_rng(1), manifest.dimensions
+    """Random inputs of a decoder step, as the bundle's graph takes them."""
+    draw, sizes, graph = np.random.default_rng(1), manifest.dimensions, decoder_graph(manifest)
     rows = shape.groups * shape.width
-    cross = (shape.groups, sizes.heads, shape.source, sizes.head_dim)
-    own = (rows, sizes.heads, shape.cache, sizes.head_dim)
+    own, cross = rows * shape.cache, shape.groups * shape.source
     fed: dict[str, Any] = {
         "tokens": draw.integers(2, sizes.target_vocabulary - 1, (shape.groups, shape.width)),
         "positions": np.full((shape.groups, shape.width), shape.cache - 1, np.int32),
         "source_lengths": np.full(shape.groups, shape.source, np.int32),
         "candidates": np.array([shape.candidates]),
     }
+    if graph.lowering == "fused":
+        cell = 2 * sizes.heads * sizes.head_dim
+        return {
+            **fed,
+            **{name: fed[name].ravel() for name in ("tokens", "positions")},
+            "cells": np.arange(own, dtype=np.int32).reshape(rows, shape.cache),
+            "self_cache": draw.standard_normal((sizes.decoder_layers, own, cell), np.float32),
+            "source_starts": np.arange(0, cross, shape.source, dtype=np.int32),
+            "cross_cache": draw.standard_normal((sizes.decoder_layers, cross, cell), np.float32),
+        }
     for layer in range(sizes.decoder_layers):
         for kind in ("key", "value"):
-            fed[f"cross_{kind}_{layer}"] = draw.standard_normal(cross, np.float32)
-            fed[f"self_{kind}_{layer}"] = draw.standard_normal(own, np.float32)
+            for name, count, length in (("cross", shape.groups, shape.source), ("self", rows, shape.cache)):
+                tensor = draw.standard_normal((count, sizes.heads, length, sizes.head_dim), np.float32)
+                fed[f"{name}_{kind}_{layer}"] = tensor
     return fed
+
+
+def decoder_graph(manifest: Manifest) -> Graph:
+    """The bundle's decoder for the CPU, of whichever lowering."""
+    return next(graph for graph in manifest.graphs if graph.role == "decoder" and graph.lowering != "portable")
+
+
+def step_session(bundle: Path, manifest: Manifest, options: Any) -> Any:  # noqa: ANN401 - onnxruntime has no types
+    """The decoder, opened."""
+    if (library := kernels.library()) is not None:
+        options.register_custom_ops_library(str(library))
+    return onnxruntime.InferenceSession(str(bundle / decoder_graph(manifest).file), options)
+
+
+def bound(session: Any, fed: dict[str, Any]) -> Any:  # noqa: ANN401
+    """A binding of these inputs, which must outlive it; what a step writes lies where the engine would have it."""
+    binding, outputs = session.io_binding(), {output.name for output in session.get_outputs()}
+    for name, array in fed.items():
+        binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        if f"present_{name}" in outputs:  # in the past's memory
+            binding.bind_output(f"present_{name}", "cpu", 0, np.float32, array.shape, array.ctypes.data)
+    for name in ("best_tokens", "best_log_probs", "best_logits"):
+        binding.bind_output(name)
+    return binding
 
 
 def profile_step(bundle: Path, shape: StepShape, threads: int = 1, steps: int = 60) -> dict[str, float]:
@@ -65,14 +101,8 @@ def profile_step(bundle: Path, shape: StepShape, threads: int = 1, steps: int = 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.enable_profiling, options.profile_file_prefix = True, f"{scratch}/step"
-        session = onnxruntime.InferenceSession(str(bundle / manifest.graph("decoder", "cpu").file), options)
-        binding, fed = session.io_binding(), feeds(manifest, shape)
-        for name, array in fed.items():
-            binding.bind_cpu_input(name, array)
-            if name.startswith("self_"):  # present in the past's memory, as the engine binds it
-                binding.bind_output(f"present_{name}", "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        for name in ("best_tokens", "best_log_probs", "best_logits"):
-            binding.bind_output(name)
+        session, fed = step_session(bundle, manifest, options), feeds(manifest, shape)
+        binding = bound(session, fed)
         for _ in range(steps):
             session.run_with_iobinding(binding)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
