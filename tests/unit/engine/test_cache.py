@@ -118,7 +118,7 @@ def test_the_memory_contract_is_the_sum_of_what_the_limits_allow() -> None:
     cell_bytes = 2 * 6 * 8 * 64 * 4
     assert contract.self_cache_bytes == 64 * 128 * cell_bytes
     assert contract.cross_cache_bytes == 64 * 64 * cell_bytes
-    assert contract.growth_bytes == 64 * 128 * cell_bytes // 12
+    assert contract.growth_bytes == 64 * 128 * cell_bytes // 6  # a layer
     assert contract.total_bytes > 10**8 + contract.self_cache_bytes + contract.cross_cache_bytes
 
 

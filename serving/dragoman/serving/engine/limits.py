@@ -72,7 +72,7 @@ class MemoryContract:
     cross_cache_bytes: int
     session_cache_bytes: int
     growth_bytes: int
-    """One tensor of a cache is there twice while it is laid out anew."""
+    """One layer of a cache is there twice while it is laid out anew."""
     workspace_bytes: int
     """Logits and probabilities of a full step, and the encoder's largest batch."""
     process_bytes: int = 80 * 2**20
@@ -124,7 +124,7 @@ def memory_contract(
         self_cache_bytes=own,
         cross_cache_bytes=cross,
         session_cache_bytes=sessions * cell_bytes,
-        growth_bytes=max(own, cross) // (2 * layout.layers),
+        growth_bytes=max(own, cross) // layout.layers,
         workspace_bytes=logits + encoded,
     )
 

@@ -47,7 +47,8 @@ class CellMemory:
     def moved_to(self, there: CellMemory, places: Sequence[int], used: int) -> CellMemory:
         """These places, in their order, become the first ones there; each layer's memory is given back when it has moved."""
         for layer, cells in enumerate(self._cells if places and used else ()):
-            there._cells[layer, : len(places), :used] = cells[list(places), :used]
+            for number, place in enumerate(places):  # one by one: all at once would be in memory a third time
+                there._cells[layer, number, :used] = cells[place, :used]
             self._give_back(layer)
         return there
 
