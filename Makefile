@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 kernels: $(LIBRARY) ## compile the operators in C++ where a source changed; without a compiler, do without them
 
 # Installing compiles it, too. A compiler that is missing or fails is told in a line, and stops nothing.
-$(LIBRARY): $(KERNELS)/build.py $(wildcard $(KERNELS)/src/*) | $(STAMP)
+$(LIBRARY): $(KERNELS)/build.py $(wildcard $(KERNELS)/src/*.* $(KERNELS)/src/*/*) | $(STAMP)
 	@test -f $@ && test -z "$$(find $^ -newer $@)" || $(BIN)/python -m dragoman.kernels.build || true
 
 # With other kernels the weights may be stored otherwise: the bundle is made again.

@@ -1,4 +1,4 @@
-"""What torch's exporter can't say in our operators is put into them afterwards: biases and activations."""
+"""What torch's exporter can't say in our operators is put into them afterwards."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 from dragoman.errors import ExportError
 from dragoman.export.lowering.fused import DOMAIN
-from dragoman.export.rewriting import bias_add, replace
+from dragoman.export.rewriting import replace
 
-__all__ = ["fuse_activations", "fuse_biases", "take_bias_out"]
+__all__ = ["fuse_activations", "take_bias_out"]
 
 
 def take_bias_out(graph: ir.Graph) -> None:
@@ -24,14 +24,6 @@ def take_bias_out(graph: ir.Graph) -> None:
                 product.resize_inputs(2)
             return
     raise ExportError("the graph chooses no best tokens")
-
-
-def fuse_biases(graph: ir.Graph) -> None:
-    """MatMul + Add of a bias -> Gemm: all products are of two dimensions here, which a runtime can't know by itself."""
-    for node in list(graph):
-        if node.op_type == "MatMul" and (add := bias_add(node)) is not None:
-            last, bias = add
-            replace(graph, (node, last), ir.Node("", "Gemm", [*node.inputs, bias], name=f"{node.name}.sum"))
 
 
 def fuse_activations(graph: ir.Graph) -> None:

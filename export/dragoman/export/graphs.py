@@ -13,14 +13,14 @@ from dragoman.bundle.manifest import Graph, Precision, Role, StoredTensor, Tenso
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import Checkpoint
-from dragoman.export.fusing import fuse_activations, fuse_biases, take_bias_out
+from dragoman.export.fusing import fuse_activations, take_bias_out
 from dragoman.export.half import computed_in_half, stored_in_half
 from dragoman.export.lowering import CpuLowering, FusedLowering, Lowering, PortableLowering
 from dragoman.export.lowering.fused import DOMAIN
 from dragoman.export.lowering.portable import MAX_CANDIDATES
 from dragoman.export.progress import Advance
 from dragoman.export.quantise import quantise_dynamically
-from dragoman.export.tiles import quantise_in_tiles
+from dragoman.export.tiles import put_in_tiles, quantise_in_tiles
 from dragoman.export.tracing import trace
 from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.weights import WeightsFile
@@ -64,8 +64,6 @@ def build_graphs(
                 _fuse(traced.graph, role, precision)
             if lowering.name != "portable" and precision == "fp16":
                 stored_in_half(traced.graph)
-            elif lowering.name == "fused" and precision == "int8":
-                quantise_in_tiles(traced.graph)
             elif lowering.name == "cpu" and precision == "int8":
                 quantise_dynamically(traced.graph)
             elif precision == "int8" and quantise_portable is not None:
@@ -107,8 +105,10 @@ def _fuse(graph: ir.Graph, role: Role, precision: Precision) -> None:
     fuse_activations(graph)
     if role == "decoder":
         take_bias_out(graph)
-    if precision != "int8":  # there the products take the biases
-        fuse_biases(graph)
+    if precision == "int8":
+        quantise_in_tiles(graph)
+    else:
+        put_in_tiles(graph)
 
 
 def _model(model: Transformer, lowering: Lowering, precision: Precision, keep_in_fp32: Collection[str]) -> Transformer:

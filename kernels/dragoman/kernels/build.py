@@ -17,16 +17,23 @@ from pathlib import Path
 __all__ = ["CannotBuild", "build", "compiler"]
 
 HERE = Path(__file__).parent
-SOURCES = ("attention.cpp", "product.cpp", "rows.cpp", "operators.cpp")
+SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
+LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
 NAME = "libdragoman_kernels.so"
 FLAGS = (
-    "-std=c++17 -O3 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-psabi "
+    "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
     "-fno-math-errno -fno-trapping-math -ffp-contract=fast"
 )
 # The compiler's own libraries inside of ours, and unseen from outside: a slim image has none.
 STATIC = "-static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--gc-sections"
-PROCESSORS = ("x86_64", "amd64")
+MACHINES = ("x86_64", "amd64")
+PROCESSORS = {
+    "plain": "",
+    "avx2": "-march=x86-64-v3",
+    "avx512": "-march=x86-64-v4 -mavx512vnni -mprefer-vector-width=512",
+}
+"""The loops are compiled for each of these; the library chooses where it runs (`loops.cpp`)."""
 
 
 class CannotBuild(Exception):
@@ -47,19 +54,36 @@ def compiler() -> list[str]:
 
 def build(directory: Path = HERE) -> Path:
     """Compile the library into `directory`; an old one stays until the new one is complete."""
-    if (processor := platform.machine().lower()) not in PROCESSORS:
-        raise CannotBuild(f"the kernels are for x86-64, and this is {processor}, where ONNX Runtime's own are better")
-    sources = [HERE / "src" / name for name in SOURCES]
+    if (machine := platform.machine().lower()) not in MACHINES:
+        raise CannotBuild(f"the kernels are for x86-64, and this is {machine}, where ONNX Runtime's own are better")
+    sources = [HERE / "src" / name for name in (*SOURCES, *LOOPS)]
     if missing := [source.name for source in sources if not source.is_file()]:
         raise CannotBuild(f"{', '.join(missing)} can't be found beside {HERE.name}/build.py; install from the sources")
-    command = compiler()
-    flags = [*FLAGS.split(), *_static(command), *shlex.split(os.environ.get("CXXFLAGS", ""))]
+    command = [*compiler(), *FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        made = Path(scratch) / NAME
-        compiled = subprocess.run([*command, *flags, "-o", str(made), *map(str, sources)], check=False)
-        if compiled.returncode != 0:
-            raise CannotBuild(f"{command[0]} ended with {compiled.returncode}; its message stands above")
+        made, objects = Path(scratch) / NAME, _compiled(command, Path(scratch))
+        linked = subprocess.run([*command, "-shared", "-o", made, *objects, *_static(command[:1])], check=False)
+        _require_success(linked.returncode, command[0])
         return made.replace(directory / NAME)
+
+
+def _compiled(command: list[str], scratch: Path) -> list[Path]:
+    """The sources' objects: of the loops once for each processor, all side by side."""
+    flags = {name: [f"-DDRAGOMAN_PROCESSOR={name}", *given.split()] for name, given in PROCESSORS.items()}
+    units = [("common", SOURCES, []), *((name, LOOPS, given) for name, given in flags.items())]
+    running = []
+    for name, sources, given in units:
+        (scratch / name).mkdir()
+        files = [HERE / "src" / source for source in sources]
+        running.append(subprocess.Popen([*command, *given, "-c", *files], cwd=scratch / name))
+    for code in [compiling.wait() for compiling in running]:  # all of them, before their directory goes away
+        _require_success(code, command[0])
+    return sorted(scratch.glob("*/*.o"))
+
+
+def _require_success(code: int, command: str) -> None:
+    if code != 0:
+        raise CannotBuild(f"{command} ended with {code}; its message stands above")
 
 
 def _static(command: list[str]) -> list[str]:

@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <exception>
 #include <iterator>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+
+#include "team.hpp"
 
 namespace dragoman {
 
@@ -41,7 +42,6 @@ enum class Call : std::size_t {
   kInput = 90,
   kOutput = 91,
   kReleaseShape = 99,
-  kParallelFor = 274,
 };
 
 template <class Function>
@@ -126,41 +126,20 @@ class Context {
     return static_cast<Number*>(data_of(value));
   }
 
-  // Calls `body(0)` … `body(count - 1)`, in the session's threads when together they do `operations` worth sharing.
+  // Calls `body(0)` … `body(count - 1)`, with the team's help when that takes one thread `nanoseconds` worth sharing.
   template <class Body>
-  void each(std::int64_t count, std::int64_t operations, const Body& body) const {
-    if (operations < kWorthSharing) {
-      for (std::int64_t index = 0; index < count; ++index) body(index);
-      return;
-    }
-    Shared<Body> shared{body, {}, {}};
-    check(api_, Call::kParallelFor,
-          static_cast<OrtStatus* (*)(const OrtKernelContext*, void (*)(void*, std::size_t), std::size_t, std::size_t, void*)>(
-              nullptr),
-          context_, &Shared<Body>::call, static_cast<std::size_t>(count), std::size_t{0}, static_cast<void*>(&shared));
-    if (shared.error) std::rethrow_exception(shared.error);
+  void each(std::int64_t count, std::int64_t nanoseconds, const Body& body) const {
+    const auto some = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t index = begin; index < end; ++index) body(index);
+    };
+    if (nanoseconds < kWorthSharing)
+      some(0, count);
+    else
+      Team::instance().share(count, some);
   }
 
  private:
-  // What is thrown in another thread is kept for the caller's; the first of all, if there are several.
-  template <class Body>
-  struct Shared {
-    const Body& body;
-    std::mutex guard;
-    std::exception_ptr error;
-
-    static void call(void* given, std::size_t index) {
-      auto* shared = static_cast<Shared*>(given);
-      try {
-        shared->body(static_cast<std::int64_t>(index));
-      } catch (...) {
-        const std::lock_guard<std::mutex> lock(shared->guard);
-        if (!shared->error) shared->error = std::current_exception();
-      }
-    }
-  };
-
-  static constexpr std::int64_t kWorthSharing = 1 << 20;
+  static constexpr std::int64_t kWorthSharing = 3000;  // a helper takes about one microsecond to hear of it
 
   void* data_of(const OrtValue* value) const {
     void* data = nullptr;

@@ -177,18 +177,19 @@ class RunningLane:
         turn, began_s = self._turn, clock()
         now_s = began_s
         try:
-            self._lay_out()
-            if self._newcomers:
-                self._let_in(turn)
-            turn.rows = len(self._search) * self.width
-            while turn.rows and turn.steps < most_steps:
-                turn.done = self._step()
-                turn.steps += 1
-                now_s = clock()
-                self._note_first_tokens(now_s)
-                out_of_room = self._target > self.shape.target
-                if turn.done or self.wanted or self.streams or out_of_room or now_s - began_s >= most_s:
-                    break
+            with self._runtime.turn:
+                self._lay_out()
+                if self._newcomers:
+                    self._let_in(turn)
+                turn.rows = len(self._search) * self.width
+                while turn.rows and turn.steps < most_steps:
+                    turn.done = self._step()
+                    turn.steps += 1
+                    now_s = clock()
+                    self._note_first_tokens(now_s)
+                    out_of_room = self._target > self.shape.target
+                    if turn.done or self.wanted or self.streams or out_of_room or now_s - began_s >= most_s:
+                        break
         except Exception as error:  # whatever a library raises: it is told as the answer of everybody here
             turn.error = error
         turn.seconds = now_s - began_s

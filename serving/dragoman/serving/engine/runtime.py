@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,6 +81,10 @@ class Runtime(Protocol):
     @property
     def spare_room_is_free(self) -> bool:
         """Whether a step takes no longer in a lane that has more room than it needs."""
+
+    @property
+    def turn(self) -> AbstractContextManager[None]:
+        """What a thread is in while it makes calls: the cores of those that are in none help it."""
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded: ...
 

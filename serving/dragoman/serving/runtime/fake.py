@@ -6,6 +6,7 @@ answers given alone.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 
@@ -33,6 +34,7 @@ class FakeRuntime:
     ) -> None:
         self.vocabulary, self.max_candidates, self.spare_room_is_free = vocabulary, max_candidates, spare_room_is_free
         self.calls_at_once = calls_at_once
+        self.turn = contextlib.nullcontext()
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         lengths = np.array([len(source) for source in sources], np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class OnnxRuntime:
         encoder, self._decoder_graph = manifest.graph("encoder", lowering), manifest.graph("decoder", lowering)
         self._threads = _thread_layout(self._settings, manifest, self._decoder_graph)
         self.calls_at_once = self._threads.calls_at_once
+        self.turn = _turn(self._decoder_graph, self._threads)
         # Sessions do not own what is shared: it is ours for as long as they live.
         self._shared = _shared_weights(bundle, manifest, lowering) if self._settings.device == "cpu" else {}
         self._encoder = self._opened(bundle, manifest, encoder)
@@ -75,8 +77,9 @@ class OnnxRuntime:
                 f"this ONNX Runtime ({onnxruntime.__version__}) has no {wanted}, which device={device!r} "
                 "needs; install onnxruntime-gpu, or serve with device='cpu'"
             )
-        options = _options(self._settings, self._threads.threads_a_call)
-        if graph.lowering == "fused":
+        is_ours = graph.lowering == "fused"  # its operators have threads of their own
+        options = _options(self._settings, 1 if is_ours else self._threads.threads_a_call)
+        if is_ours:
             options.register_custom_ops_library(str(_kernels(graph)))
         for name, tensor in self._shared.items():
             options.add_initializer(name, tensor)
@@ -120,6 +123,13 @@ def _thread_layout(settings: RuntimeSettings, manifest: Manifest, decoder: Graph
     if not decoder.in_place_cache:  # its lanes share what arranges their caches
         return ThreadLayout(1, settings.thread_count(manifest.precision))
     return settings.thread_layout(manifest.precision, manifest.model.parameters)
+
+
+def _turn(decoder: Graph, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
+    threads = layout.calls_at_once * layout.threads_a_call
+    if decoder.lowering != "fused" or threads == 1:
+        return contextlib.nullcontext()
+    return kernels.Team(_kernels(decoder), threads)
 
 
 def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
