@@ -21,6 +21,7 @@ from dragoman.bundle.manifest import Graph, Manifest, read_manifest
 __all__ = ["StepShape", "bound", "feeds", "linear_share", "profile_step", "step_session"]
 
 LINEAR = (
+    "FloatLinear",
     "MatMul",
     "FusedMatMul",
     "Gemm",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +20,8 @@ from dragoman.export.rewriting import array_of, bias_add, constant, drop_unused,
 
 __all__ = ["in_float_tiles", "in_tiles", "put_in_tiles", "quantise_in_tiles"]
 
+Weight = TypeVar("Weight", np.float32, np.int8)
+
 TILE, QUAD = 16, 4
 SILU = 1
 TIED = "output.weight"
@@ -27,13 +30,13 @@ TIED = "output.weight"
 
 def in_float_tiles(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """(outputs, inputs) -> (tiles, 16 · inputs): for every input, its weights for each output of a tile in turn."""
-    outputs, inputs = values.shape
+    inputs = values.shape[1]
     return _padded(values).reshape(-1, TILE, inputs).transpose(0, 2, 1).reshape(-1, TILE * inputs)
 
 
 def in_tiles(values: NDArray[np.int8]) -> NDArray[np.int8]:
     """(outputs, inputs) -> (tiles, 16 · inputs): for every four inputs, the four weights of each output in turn."""
-    outputs, inputs = values.shape
+    inputs = values.shape[1]
     return _padded(values).reshape(-1, TILE, inputs // QUAD, QUAD).transpose(0, 2, 1, 3).reshape(-1, TILE * inputs)
 
 
@@ -104,7 +107,9 @@ def _float_embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
     rows = array_of(weight)
     tiles = constant(graph, f"{weight.name}.tiles", in_float_tiles(rows))
     attributes = [ir.AttrInt64("vocabulary", len(rows))]
-    replace(graph, (node,), ir.Node(DOMAIN, "FloatEmbed", [tiles, node.inputs[1]], attributes, name=f"{weight.name}.embedded"))
+    replace(
+        graph, (node,), ir.Node(DOMAIN, "FloatEmbed", [tiles, node.inputs[1]], attributes, name=f"{weight.name}.embedded")
+    )
 
 
 def _linear(graph: ir.Graph, layer: _Layer) -> None:
@@ -132,7 +137,7 @@ def _quantised(
     return tiles, scale, offset_value
 
 
-def _padded(values: NDArray[np.generic]) -> NDArray[np.generic]:
+def _padded(values: NDArray[Weight]) -> NDArray[Weight]:
     """With rows of zeros up to a whole number of tiles."""
     outputs, inputs = values.shape
     padded = np.zeros((-(-outputs // TILE) * TILE, inputs), values.dtype)

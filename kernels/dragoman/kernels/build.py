@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["CannotBuild", "build", "compiler"]
+__all__ = ["CannotBuild", "build", "compiled", "compiler", "flags"]
 
 HERE = Path(__file__).parent
 SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
@@ -52,6 +52,11 @@ def compiler() -> list[str]:
     return [found]
 
 
+def flags() -> list[str]:
+    """Ours, and those that $CXXFLAGS adds."""
+    return [*FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
+
+
 def build(directory: Path = HERE) -> Path:
     """Compile the library into `directory`; an old one stays until the new one is complete."""
     if (machine := platform.machine().lower()) not in MACHINES:
@@ -59,18 +64,18 @@ def build(directory: Path = HERE) -> Path:
     sources = [HERE / "src" / name for name in (*SOURCES, *LOOPS)]
     if missing := [source.name for source in sources if not source.is_file()]:
         raise CannotBuild(f"{', '.join(missing)} can't be found beside {HERE.name}/build.py; install from the sources")
-    command = [*compiler(), *FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
+    command = [*compiler(), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        made, objects = Path(scratch) / NAME, _compiled(command, Path(scratch))
+        made, objects = Path(scratch) / NAME, compiled(command, Path(scratch))
         linked = subprocess.run([*command, "-shared", "-o", made, *objects, *_static(command[:1])], check=False)
         _require_success(linked.returncode, command[0])
         return made.replace(directory / NAME)
 
 
-def _compiled(command: list[str], scratch: Path) -> list[Path]:
+def compiled(command: list[str], scratch: Path) -> list[Path]:
     """The sources' objects: of the loops once for each processor, all side by side."""
-    flags = {name: [f"-DDRAGOMAN_PROCESSOR={name}", *given.split()] for name, given in PROCESSORS.items()}
-    units = [("common", SOURCES, []), *((name, LOOPS, given) for name, given in flags.items())]
+    options = {name: [f"-DDRAGOMAN_PROCESSOR={name}", *given.split()] for name, given in PROCESSORS.items()}
+    units = [("common", SOURCES, []), *((name, LOOPS, given) for name, given in options.items())]
     running = []
     for name, sources, given in units:
         (scratch / name).mkdir()
