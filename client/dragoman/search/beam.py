@@ -155,10 +155,11 @@ class BeamBatch(SearchBatch):
         ends = [over or token == self._eos for token in tokens]
         if any(ends[: self.width]):
             self._end_some(group, sums, ends, rows, tokens)
-        left = sums + np.array(ends) * _NEVER
-        kept = (-left).argsort(kind="stable")[: self.width]
-        self._scores[group] = left[kept]
-        going = kept.tolist()
+        going = sorted(range(len(ends)), key=ends.__getitem__)[: self.width]  # best first, as they were
+        kept = sums[going]
+        if ends[going[-1]]:  # nothing else is left
+            kept = kept + np.array([ends[at] for at in going]) * _NEVER
+        self._scores[group] = kept
         parents, fed = [rows[at] for at in going], [tokens[at] for at in going]
         self._parents[group], self._fed[group] = parents, fed
         self._extend(group, parents, fed)

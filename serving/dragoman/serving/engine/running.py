@@ -61,6 +61,7 @@ class RunningLane:
         self.wanted = False  # the engine asks to have it back after the step that runs
         self._newcomers: list[list[Ticket]] = []  # those of a list are encoded together
         self._turn = Turn()
+        self._step_s = 0.0  # of the last turn
         self._laid_out = EMPTY  # what the cache's shape is, until the next turn
         self._steps = 0
         self._tokens_held = 0
@@ -137,6 +138,10 @@ class RunningLane:
         if ticket.first_token_s is None:
             self._unheard.remove(ticket)
 
+    def steps_within(self, time_s: float) -> int:
+        """How many steps like those of the last turn this time has room for; one at least."""
+        return max(int(time_s / self._step_s), 1) if self._step_s > 0.0 else 1
+
     def release(self) -> None:
         """Give memory back at once: others need it."""
         self.shape = self.shape_with(tight=True)
@@ -193,6 +198,7 @@ class RunningLane:
         except Exception as error:  # whatever a library raises: it is told as the answer of everybody here
             turn.error = error
         turn.seconds = now_s - began_s
+        self._step_s = turn.seconds / max(turn.steps, 1)
 
     def _lay_out(self) -> None:
         if self._laid_out != self.shape:
