@@ -33,12 +33,16 @@ class World:
     limits: EngineLimits
     spare_room_is_free: bool = True
     calls_at_once: int = 1
+    rows_together: int = 0
     now_s: float = 0.0
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         runtime = FakeRuntime(
-            MODEL.target_vocabulary, spare_room_is_free=self.spare_room_is_free, calls_at_once=self.calls_at_once
+            MODEL.target_vocabulary,
+            spare_room_is_free=self.spare_room_is_free,
+            calls_at_once=self.calls_at_once,
+            rows_together=self.rows_together,
         )
         self.engine = Engine(runtime, MODEL, self.limits, clock=lambda: self.now_s)
 
@@ -102,11 +106,11 @@ ACTIONS = st.lists(
 
 
 @settings(max_examples=90, deadline=None)
-@given(ACTIONS, st.booleans(), st.integers(1, 3))
+@given(ACTIONS, st.booleans(), st.integers(1, 3), st.sampled_from([0, 4, 100]))
 def test_every_request_gets_one_answer_and_it_is_its_own(
-    actions: list, spare_room_is_free: bool, calls_at_once: int
+    actions: list, spare_room_is_free: bool, calls_at_once: int, rows_together: int
 ) -> None:
-    world = World(TIGHT, spare_room_is_free, calls_at_once)
+    world = World(TIGHT, spare_room_is_free, calls_at_once, rows_together)
     accepted: dict[str, Request] = {}
     cancelled: set[str] = set()
     for number, (kind, what) in enumerate(actions):

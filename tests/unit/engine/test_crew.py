@@ -22,8 +22,8 @@ PATIENCE_S = 20.0
 class WatchedRuntime(FakeRuntime):
     """Does `before_step` before every step of a lane, in the thread that runs it."""
 
-    def __init__(self, before_step: Callable[[], None]) -> None:
-        super().__init__(MODEL.target_vocabulary, calls_at_once=2)
+    def __init__(self, before_step: Callable[[], None], rows_together: int = 0) -> None:
+        super().__init__(MODEL.target_vocabulary, calls_at_once=2, rows_together=rows_together)
         self.before_step = before_step
 
     def lane(self, width: int) -> FakeLane:
@@ -65,6 +65,33 @@ def test_two_requests_are_decoded_at_the_same_time() -> None:
     answers = answers_of(engine)
     assert met.is_set()
     assert [answers[name].error for name in ("one", "two")] == [None, None]
+
+
+def test_few_rows_stay_together_in_the_engines_own_thread() -> None:
+    threads, sizes = set(), set()
+
+    def look() -> None:
+        threads.add(threading.current_thread().name)
+        sizes.add(engine.gauges().running_requests)
+
+    engine = Engine(WatchedRuntime(look, rows_together=4), MODEL)
+    submit(engine, "one", "two", "three")
+    answers = answers_of(engine)
+    assert (threads, sizes) == ({threading.current_thread().name}, {3})
+    assert [answers[name].error for name in ("one", "two", "three")] == [None] * 3
+
+
+def test_more_rows_than_are_better_together_have_threads() -> None:
+    threads = set()
+    engine = Engine(
+        WatchedRuntime(lambda: threads.add(threading.current_thread().name), rows_together=4),
+        MODEL,
+        EngineLimits(max_rows=8),
+    )
+    submit(engine, *map(str, range(8)))
+    answers = answers_of(engine)
+    assert {"lane-0", "lane-1"} <= threads
+    assert len(answers) == 8
 
 
 def test_many_share_the_lanes_evenly_and_get_the_answers_they_get_alone() -> None:

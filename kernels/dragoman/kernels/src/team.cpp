@@ -15,9 +15,12 @@ namespace {
 
 // How long a helper looks for work before it sleeps: longer than a search between two steps takes.
 constexpr auto kPatience = std::chrono::microseconds(200);
+// Nobody takes so long for a part, or between two looks, unless the core was given to another.
+constexpr auto kGone = std::chrono::microseconds(100);
+constexpr std::chrono::steady_clock::duration kShortAbsence = std::chrono::milliseconds(2), kLongAbsence = std::chrono::milliseconds(250);
+constexpr int kLongAgo = 16;  // absences; after so many that went well, the next one is short again
 constexpr int kLooks = 64;         // between two looks at the clock
 constexpr int kParts = 4;          // pieces a thread: the last one to finish is not waited for long
-constexpr int kLooksAtMost = 4096;  // for a helper that the system has taken from its core
 
 void pause() {
 #if defined(__x86_64__)
@@ -55,12 +58,33 @@ bool Team::share_with_helpers(std::int64_t count, Call call, const void* body) {
   work_on_it();
   number_.fetch_add(1);
   // Whoever came in before that is still at its last part.
-  for (int looks = 0; inside_.load() > 0; ++looks) looks < kLooksAtMost ? pause() : static_cast<void>(sched_yield());
+  wait_for_helpers();
   std::exception_ptr error;
   std::swap(error, error_);
   taken_.store(false, std::memory_order_release);
   if (error) std::rethrow_exception(error);
   return true;
+}
+
+void Team::wait_for_helpers() {
+  const auto since = Clock::now();
+  for (bool waits_long = false; inside_.load() > 0;) {
+    for (int looks = 0; looks < kLooks && inside_.load() > 0; ++looks) pause();
+    if (waits_long) {
+      sched_yield();
+    } else if (Clock::now() - since > kGone) {
+      waits_long = true;
+      stand_back();
+    }
+  }
+}
+
+void Team::stand_back() {
+  const std::lock_guard<std::mutex> lock(guard_);
+  const auto now = Clock::now();
+  const Clock::time_point last{Clock::duration(back_at_.load())};
+  absence_ = now - last > kLongAgo * absence_ ? kShortAbsence : std::min(2 * absence_, kLongAbsence);
+  back_at_.store((now + absence_).time_since_epoch().count());
 }
 
 void Team::work_on_it() {
@@ -91,16 +115,20 @@ void Team::help(int number) {
   }
 }
 
-// Looks for a piece of work after `seen`; false when there was none for long, or all are at work themselves.
-bool Team::find_work(int number, std::uint64_t& seen) const {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  do {
+// Looks for a piece of work after `seen`; false when there was none for long, or there is no core to do it on.
+bool Team::find_work(int number, std::uint64_t& seen) {
+  auto now = Clock::now();
+  for (const auto until = now + kPatience; now < until;) {
     for (int looks = 0; looks < kLooks; ++looks, pause())
       if (const std::uint64_t found = number_.load(std::memory_order_acquire); found % 2 == 1 && found != seen) {
         seen = found;
         return may_help(number);
       }
-  } while (may_help(number) && std::chrono::steady_clock::now() < until);
+    const auto before = now;
+    now = Clock::now();
+    if (now - before > kGone) stand_back();
+    if (!may_help(number)) return false;
+  }
   return false;
 }
 

@@ -18,8 +18,8 @@ _TURN_S = 0.05
 """A lane with a thread takes many steps in a turn, but the engine hears of it so often at least."""
 
 _SHORT_TURN_S = 0.0003
-"""Without threads of their own, lanes take as many steps as this time has room for: whoever comes meanwhile waits so long,
-and what the engine does between turns costs as much as a fifth of a short step."""
+"""In the engine's own thread lanes take as many steps as this time has room for: whoever comes meanwhile waits so long, and
+what the engine does between turns costs as much as a fifth of a short step."""
 
 Clock = Callable[[], float]
 _Begun = SimpleQueue[tuple[RunningLane, int] | None]
@@ -27,7 +27,7 @@ _Finished = SimpleQueue[RunningLane]
 
 
 class Crew:
-    """`size` threads, or none when one is enough: then a turn is short, and over when `begin` returns.
+    """`size` threads, or none when one is enough. In the engine's own thread a turn is short, and over when `begin` returns.
 
     A lane belongs to the thread that runs its turn until `take_finished` gives it back. Nothing else is shared.
     """
@@ -50,10 +50,11 @@ class Crew:
         """A file descriptor that can be read when a turn has ended; None without threads."""
         return self._bell
 
-    def begin(self, lane: RunningLane, most_steps: int) -> None:
-        """Let the lane take its turn; it is `at_work` when that goes on in a thread."""
-        if self._bell is None:
+    def begin(self, lane: RunningLane, most_steps: int, alone: bool) -> None:
+        """Let the lane take its turn; it is `at_work` when that goes on in a thread. Who is `alone` needs none."""
+        if self._bell is None or alone:
             lane.take_turn(min(most_steps, lane.steps_within(_SHORT_TURN_S)), _SHORT_TURN_S, self._clock)
+            self.ring()
         else:
             lane.at_work, lane.began_s = True, self._clock()
             self._begun.put((lane, most_steps))

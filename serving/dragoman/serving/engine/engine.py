@@ -97,7 +97,8 @@ class Engine:
         for lane in self._lanes.idle():
             self._make_room(lane)
             if len(lane):
-                self._crew.begin(lane, self._lanes.steps_for(lane, len(self._waiting) > 0))
+                steps = self._lanes.steps_for(lane, len(self._waiting) > 0)
+                self._crew.begin(lane, steps, self._lanes.is_alone(lane))
                 if not lane.at_work:
                     self._take_in(lane)
         self.sessions.expire(now)
@@ -178,7 +179,7 @@ class Engine:
             lanes = [lane for lane in self._lanes.for_newcomers(head.width) if budgets.get(lane, 1) > 0]
             if not lanes:
                 return
-            lane = min(lanes, key=len)
+            lane = lanes[0]
             budget = budgets.get(lane, self.limits.encode_tokens_per_step // self._crew.size)
             fair = -(-len(self._waiting) // len(lanes))
             room = self._admission.room(self._lanes, lane, min(fair, lane.share - len(lane)))

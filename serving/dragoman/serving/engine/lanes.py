@@ -20,22 +20,25 @@ _MANY_STEPS = 1 << 20
 
 
 class Lanes(list[RunningLane]):
-    """The lanes of one width share evenly what rows there are."""
+    """The lanes of one width share evenly what rows there are, once they are too many for one call."""
 
     def __init__(self, runtime: Runtime, model: ModelFacts, limits: EngineLimits) -> None:
         super().__init__()
         self.at_once = min(runtime.calls_at_once, limits.max_rows)
         self._runtime, self._model, self._rows = runtime, model, limits.max_rows
+        self._together = min(runtime.rows_together, limits.max_rows)
 
     def idle(self) -> list[RunningLane]:
         """Those between their turns."""
         return [lane for lane in self if not lane.at_work]
 
     def for_newcomers(self, width: int) -> list[RunningLane]:
-        """Lanes that newcomers of this width may join now; those at work that have much room are asked to come back."""
+        """Lanes that newcomers of this width may join now, the best first; those at work are asked to come back."""
         own = [lane for lane in self if lane.width == width]
         while len(own) < self.at_once:
             own.append(self._open(width))
+        if few := [lane for lane in own if 0 < lane.rows < self._together]:
+            own = [max(few, key=len)]  # the others have a call to themselves, or run empty
         ready = []
         for lane in own:
             free = lane.share - len(lane)
@@ -44,7 +47,7 @@ class Lanes(list[RunningLane]):
                 lane.wanted = lane.wanted or has_much_room
             elif has_much_room or (free > 0 and lane.held >= _HELD_STEPS):
                 ready.append(lane)
-        return ready
+        return sorted(ready, key=len)
 
     def hold_back(self, lane: RunningLane, turn: Turn) -> None:
         """Somebody waits: if the lane had room for him in its last turn, he has waited for company."""
@@ -57,8 +60,12 @@ class Lanes(list[RunningLane]):
             return max(_HELD_STEPS - lane.held, 1)
         return _MANY_STEPS
 
+    def is_alone(self, lane: RunningLane) -> bool:
+        """Whether every thread can help this lane: nobody else has anything to do."""
+        return self._together > 0 and all(other is lane or not len(other) for other in self)
+
     def _open(self, width: int) -> RunningLane:
         search = search_batch(width, self._model, self._model.target_vocabulary)
-        share = max(-(-(self._rows // width) // self.at_once), 1)
+        share = max(-(-(self._rows // width) // self.at_once), self._together // width, 1)
         self.append(RunningLane(search, self._runtime.lane(width), self._runtime, share))
         return self[-1]

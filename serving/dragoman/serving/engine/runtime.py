@@ -71,6 +71,10 @@ class Runtime(Protocol):
         """How many calls the machine does best side by side."""
 
     @property
+    def rows_together(self) -> int:
+        """Up to so many rows one call that every thread helps with is better than several side by side."""
+
+    @property
     def max_candidates(self) -> int | None:
         """The most next tokens a step can give; None when it can give the whole vocabulary.
 

@@ -36,7 +36,7 @@ class OnnxRuntime:
         lowering = _lowering(manifest, self._settings)
         encoder, self._decoder_graph = manifest.graph("encoder", lowering), manifest.graph("decoder", lowering)
         self._threads = _thread_layout(self._settings, manifest, self._decoder_graph)
-        self.calls_at_once = self._threads.calls_at_once
+        self.calls_at_once, self.rows_together = self._threads.calls_at_once, self._threads.rows_together
         self.turn = _turn(self._decoder_graph, self._threads)
         # Sessions do not own what is shared: it is ours for as long as they live.
         self._shared = _shared_weights(bundle, manifest, lowering) if self._settings.device == "cpu" else {}
@@ -122,6 +122,8 @@ def _mapped(bundle: Path, manifest: Manifest, tensor: StoredTensor) -> npt.NDArr
 def _thread_layout(settings: RuntimeSettings, manifest: Manifest, decoder: Graph) -> ThreadLayout:
     if not decoder.in_place_cache:  # its lanes share what arranges their caches
         return ThreadLayout(1, settings.thread_count(manifest.precision))
+    if decoder.lowering == "fused":
+        return settings.team_layout(manifest.precision)
     return settings.thread_layout(manifest.precision, manifest.model.parameters)
 
 

@@ -14,8 +14,13 @@ __all__ = ["Device", "RuntimeSettings", "ThreadLayout"]
 Device = Literal["cpu", "cuda", "tensorrt"]
 
 _LONG_PRODUCTS = 20_000_000
-"""Parameters from which two threads compute one step of an fp32 model faster than one: measured with 7 million (they do
-not) and 61 million (they do)."""
+"""Parameters from which two threads of ONNX Runtime's compute one step of an fp32 model faster than one: measured with 7
+million (they do not) and 61 million (they do)."""
+
+_TOGETHER = {"int8": 16}
+_TOGETHER_IN_FLOAT = 64
+"""Rows up to which one call helped by two threads of ours was faster than two calls of half the rows. With few rows a product
+takes as long as reading its weights does, and two calls read them twice; with many, searches run beside the other's call."""
 
 _MOST_CALLS = 4
 """Between calls there is Python, one thread at a time."""
@@ -40,18 +45,26 @@ class RuntimeSettings:
         return self.threads or (max(cores - 1, 1) if precision == "int8" else cores)
 
     def thread_layout(self, precision: Precision, parameters: int) -> ThreadLayout:
-        """Small products are so short that waking another thread for them costs more than it helps: then each thread
-        has calls of its own.
+        """For ONNX Runtime's operators. Small products are so short that waking another thread for them costs more than it
+        helps: then each thread has calls of its own.
         """
         threads = self.thread_count(precision)
         is_short = precision == "int8" or parameters < _LONG_PRODUCTS
         calls = min(threads, _MOST_CALLS) if is_short and self.device == "cpu" else 1
         return ThreadLayout(calls, threads // calls)
 
+    def team_layout(self, precision: Precision) -> ThreadLayout:
+        """For our own operators: calls side by side, and threads that help where there are fewer calls than threads."""
+        threads = self.thread_count(precision)
+        calls = min(threads, _MOST_CALLS)
+        return ThreadLayout(calls, threads // calls, _TOGETHER.get(precision, _TOGETHER_IN_FLOAT) if calls > 1 else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadLayout:
-    """How a number of threads is used: `calls_at_once`, each computed by `threads_a_call`."""
+    """How a number of threads is used: `calls_at_once`, each computed by `threads_a_call`; but up to `rows_together` rows are
+    better in one call that all threads help with."""
 
     calls_at_once: int
     threads_a_call: int
+    rows_together: int = 0
