@@ -95,6 +95,9 @@ class Office:
         self.engine.check()
         return self
 
+    def started(self) -> list[bytes]:
+        return [frame.parts[0] for _, frame in self.sent if frame.kind is Kind.STARTED]
+
     def last_words(self, number: int) -> list[Frame]:
         return [frame for _, frame in self.sent if frame.request == number and frame.kind in (Kind.ANSWER, Kind.ERROR)]
 
@@ -293,12 +296,20 @@ class TestEndings:
         assert office.error(1).startswith("INVALID_REQUEST: text 1 has the control character")
         assert office.texts(2) == [alone("world")]
 
-    def test_who_runs_is_told_so_once(self) -> None:
+    def test_who_runs_for_long_is_told_so_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("dragoman.serving.process.starts.UNTOLD_S", 0.0)
         office = Office()
         office.ask(7, "hello\nworld")
         office.finish()
-        started = [frame.parts[0] for _, frame in office.sent if frame.kind is Kind.STARTED]
-        assert started == [struct.pack("<Q", 7)]
+        assert office.started() == [struct.pack("<Q", 7)]
+
+    def test_who_is_answered_soon_is_only_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("dragoman.serving.process.starts.UNTOLD_S", 60.0)
+        office = Office()
+        office.ask(7, "hello")
+        office.finish()
+        assert office.started() == []
+        assert office.texts(7) == [alone("hello")]
 
 
 class TestProbe:

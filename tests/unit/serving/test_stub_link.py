@@ -180,6 +180,15 @@ def test_work_that_had_begun_is_refused_when_its_engine_dies(stage: Stage) -> No
     assert reply.code() is ErrorCode.RESTARTING
 
 
+def test_a_stream_that_was_heard_is_not_told_again_by_another_engine(stage: Stage) -> None:
+    engine = stage.engine()
+    reply = stage.submit(Kind.STREAM)
+    engine.channel.send(Frame(Kind.CHUNK, engine.next_frame().request, (b"seen", b"{}")))
+    stage.until(lambda: bool(reply.delivered))
+    engine.die()
+    assert reply.code() is ErrorCode.RESTARTING
+
+
 def test_work_that_only_waited_is_kept_for_the_next_engine(stage: Stage) -> None:
     engine = stage.engine()
     reply = stage.submit(parts=(b"", b"kept"))

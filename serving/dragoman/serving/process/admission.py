@@ -23,6 +23,7 @@ LongInput = Literal["split", "refuse"]
 _ALLOWED_CONTROLS = frozenset("\t\n\r\x85")
 _MAX_REQUEST_ID = 128
 _MOST_CACHED_TOKENS = 256
+_MOST_KNOWN_BYTES = 1024
 _DECODING = frozenset(field.name for field in fields(DecodingOptions))
 
 
@@ -52,9 +53,19 @@ class Admission:
         self.model, self.dimensions, self.defaults, self.limits = model, dimensions, defaults, limits
         # Callers send the same few options again and again; checking them costs more than finding them.
         self._decoding = lru_cache(maxsize=256)(self._read_decoding)
+        self._known = lru_cache(maxsize=256)(self._read)
 
     def read_options(self, raw: bytes) -> Terms:
         """The options of a request; InvalidRequest names the first that can't be met."""
+        is_known = len(raw) <= _MOST_KNOWN_BYTES and b"request_id" not in raw  # others are seldom the same twice
+        terms = self._known(raw) if is_known else self._read(raw)
+        if terms.request_id:
+            return terms
+        asked = (terms.timeout_s, terms.priority, terms.prefix_text, terms.long_input, terms.cache)
+        return Terms(terms.decoding, secrets.token_hex(8), *asked)
+
+    def _read(self, raw: bytes) -> Terms:
+        """As the caller wrote them: without a `request_id` where there is none."""
         options = self._parsed(raw)
         asked = options.pop("model", None)
         if asked not in (None, self.model):
@@ -149,7 +160,7 @@ def _refuse_controls(text: str, which: str) -> None:
 
 def _request_id(value: object) -> str:
     if value is None:
-        return secrets.token_hex(8)
+        return ""
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_REQUEST_ID or not value.isprintable():
         raise InvalidRequest(f"request_id must be 1 to {_MAX_REQUEST_ID} printable characters")
     return value

@@ -21,6 +21,7 @@ from dragoman.serving.process.answers import Effort, TextAnswer, details, transl
 from dragoman.serving.process.jobs import Job, Piece, Stream, TextWork
 from dragoman.serving.process.opening import OpenBundle
 from dragoman.serving.process.response_cache import ResponseCache
+from dragoman.serving.process.starts import Starts
 from dragoman.wire import ErrorCode
 
 __all__ = ["TranslationDesk"]
@@ -42,7 +43,7 @@ class TranslationDesk:
         self._pieces: dict[str, tuple[Job, Piece]] = {}
         self._share = bundle.engine.limits.max_rows  # parts of one job that the engine has at a time
         self._ids = itertools.count()
-        self._started: dict[Channel, list[int]] = {}
+        self._starts = Starts()
         self._open_bytes = 0
         self.pieces_taken = 0
 
@@ -94,7 +95,6 @@ class TranslationDesk:
         for job in [job for job in self._jobs.values() if job.origin is channel]:
             self._abandon(job)
             self._count(job, "cancelled")
-        self._started.pop(channel, None)
 
     # What the loop does between steps.
 
@@ -122,7 +122,7 @@ class TranslationDesk:
             return  # its job has ended already
         job, piece = self._pieces[happened.request.id]
         if isinstance(happened, Started):
-            self._tell_started(job)
+            self._starts.add(job)
             if not self._is_probe(job.terms):
                 self._recorder.count(metrics.SOURCE_TOKENS, len(happened.request.source))
         elif isinstance(happened, Progress):
@@ -133,10 +133,9 @@ class TranslationDesk:
             self._take_result(job, piece, happened)
 
     def send_started(self) -> None:
-        """Tell the stubs whose requests are in the running batch now."""
-        for channel, numbers in self._started.items():
-            self._send(channel, Frame(Kind.STARTED, 0, (struct.pack(f"<{len(numbers)}Q", *numbers),)))
-        self._started.clear()
+        """Tell the stubs whose requests are in the running batch."""
+        for channel, frame in self._starts.take_due():
+            self._send(channel, frame)
 
     # How a job goes on.
 
@@ -206,11 +205,6 @@ class TranslationDesk:
             job.parked = False
             self._intake.append(job)
 
-    def _tell_started(self, job: Job) -> None:
-        if not job.said_started:
-            job.said_started = True
-            self._started.setdefault(job.origin, []).append(job.number)
-
     def _grow(self, job: Job, chunk: str) -> None:
         if chunk:
             self._send(job.origin, Frame(Kind.CHUNK, job.number, (chunk.encode(), b"{}")))
@@ -251,6 +245,7 @@ class TranslationDesk:
         job.ended = True
         self._open_bytes -= job.size_bytes
         self._jobs.pop((job.origin, job.number), None)
+        self._starts.drop(job)
         for request_id in job.open_ids:
             del self._pieces[request_id]
             self._engine.cancel(request_id)

@@ -37,15 +37,21 @@ _STATUS = {  # names, for Triton's types are there only after this module was im
     wire.ErrorCode.INTERNAL: "INTERNAL",
 }
 
+Outputs = list[tuple[str, Any]]
+"""Names of output tensors and their values."""
+
 
 class _Reply:
-    """Sends what the engine says about one request; `_tensors` knows how its answer is laid out."""
+    """Sends what the engine says about one request; `_outputs` knows how its answer is laid out."""
 
-    def __init__(self, sender: Any) -> None:
-        self._sender = sender
+    def __init__(self, request: Any) -> None:
+        self._sender = request.get_response_sender()
+        # Triton drops what the caller did not ask for, but only after it went through shared memory.
+        self._wanted = request.requested_output_names()
 
     def deliver(self, frame: Frame) -> None:
-        self._send(pb.InferenceResponse(self._tensors(frame)), last=frame.kind is Kind.ANSWER)
+        tensors = [pb.Tensor(name, values) for name, values in self._outputs(frame) if name in self._wanted]
+        self._send(pb.InferenceResponse(tensors), last=frame.kind is Kind.ANSWER)
 
     def fail(self, failure: Failure) -> None:
         status = getattr(pb.TritonError, _STATUS[failure.code])
@@ -57,47 +63,47 @@ class _Reply:
     def _send(self, response: Any, last: bool) -> None:
         self._sender.send(response, flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL if last else 0)
 
-    def _tensors(self, frame: Frame) -> list[Any]:
+    def _outputs(self, frame: Frame) -> Outputs:
         raise NotImplementedError
 
 
 class _TranslateReply(_Reply):
-    def _tensors(self, frame: Frame) -> list[Any]:
+    def _outputs(self, frame: Frame) -> Outputs:
         details, shape, scores, counts, *texts = frame.parts
         grid = struct.unpack("<II", shape)  # (texts, hypotheses)
         return [
-            pb.Tensor(wire.TRANSLATION.name, _strings(texts).reshape(grid)),
-            pb.Tensor(wire.SCORE.name, np.frombuffer(scores, np.float32).reshape(grid)),
-            pb.Tensor(wire.TOKEN_COUNT.name, np.frombuffer(counts, np.int32).reshape(grid)),
-            pb.Tensor(wire.DETAILS.name, _strings([details])),
+            (wire.TRANSLATION.name, _strings(texts).reshape(grid)),
+            (wire.SCORE.name, np.frombuffer(scores, np.float32).reshape(grid)),
+            (wire.TOKEN_COUNT.name, np.frombuffer(counts, np.int32).reshape(grid)),
+            (wire.DETAILS.name, _strings([details])),
         ]
 
 
 class _StreamReply(_Reply):
-    def _tensors(self, frame: Frame) -> list[Any]:
+    def _outputs(self, frame: Frame) -> Outputs:
         chunk, details = frame.parts
         return [
-            pb.Tensor(wire.CHUNK.name, _strings([chunk])),
-            pb.Tensor(wire.FINAL.name, np.array([frame.kind is Kind.ANSWER])),
-            pb.Tensor(wire.DETAILS.name, _strings([details])),
+            (wire.CHUNK.name, _strings([chunk])),
+            (wire.FINAL.name, np.array([frame.kind is Kind.ANSWER])),
+            (wire.DETAILS.name, _strings([details])),
         ]
 
 
 class _EncoderReply(_Reply):
-    def _tensors(self, frame: Frame) -> list[Any]:
+    def _outputs(self, frame: Frame) -> Outputs:
         session, model_info = frame.parts
-        return [pb.Tensor(wire.SESSION.name, _strings([session])), pb.Tensor(wire.MODEL_INFO.name, _strings([model_info]))]
+        return [(wire.SESSION.name, _strings([session])), (wire.MODEL_INFO.name, _strings([model_info]))]
 
 
 class _DecoderReply(_Reply):
-    def _tensors(self, frame: Frame) -> list[Any]:
+    def _outputs(self, frame: Frame) -> Outputs:
         shape, tokens, log_probs, logits, *texts = frame.parts
         grid = struct.unpack("<II", shape)  # (rows, candidates)
         return [
-            pb.Tensor(wire.BEST_TOKENS.name, np.frombuffer(tokens, np.int32).reshape(grid)),
-            pb.Tensor(wire.BEST_LOG_PROBS.name, np.frombuffer(log_probs, np.float32).reshape(grid)),
-            pb.Tensor(wire.BEST_LOGITS.name, np.frombuffer(logits, np.float32).reshape(grid)),
-            pb.Tensor(wire.DECODED.name, _strings(texts)),
+            (wire.BEST_TOKENS.name, np.frombuffer(tokens, np.int32).reshape(grid)),
+            (wire.BEST_LOG_PROBS.name, np.frombuffer(log_probs, np.float32).reshape(grid)),
+            (wire.BEST_LOGITS.name, np.frombuffer(logits, np.float32).reshape(grid)),
+            (wire.DECODED.name, _strings(texts)),
         ]
 
 
@@ -117,7 +123,7 @@ class _Model:
     def execute(self, requests: list[Any]) -> None:
         """Returning None keeps the response senders open: requests are answered one by one, when they are done."""
         for request in requests:
-            self._link.submit(self.kind, self._parts(request), self.reply(request.get_response_sender()))
+            self._link.submit(self.kind, self._parts(request), self.reply(request))
 
     def finalize(self) -> None:
         self._link.close()

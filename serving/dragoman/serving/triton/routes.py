@@ -41,6 +41,7 @@ class Engine:
     socket: str
     channel: Channel
     open: int = 0  # requests that it has not answered yet
+    writing: bool = False  # is it watched for when it can take more?
 
     @property
     def key(self) -> str:

@@ -183,11 +183,11 @@ class StubLink:
                 self._look_for_cancelled(now_s)
 
     def _watch_backlogs(self) -> None:
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.data, Engine):
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if key.data.channel.has_backlog else 0)
-                if key.events != wanted:
-                    self._selector.modify(key.fileobj, wanted, key.data)
+        for engine in self._routes.all():
+            if engine.writing != engine.channel.has_backlog:
+                engine.writing = not engine.writing
+                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if engine.writing else 0)
+                self._selector.modify(engine.channel, wanted, engine)
 
     def _read_supervisor(self) -> None:
         try:
@@ -238,6 +238,7 @@ class StubLink:
                 pending = self._end(frame.request) if last else self._pending.get(frame.request)
             if pending is None:
                 return
+            pending.started = True  # a caller who has heard a part must not hear it again from another engine
             if frame.kind is Kind.ERROR:
                 pending.reply.fail(Failure(ErrorCode(frame.parts[0].decode()), frame.parts[1].decode()))
             else:
