@@ -83,11 +83,8 @@ def test_few_rows_stay_together_in_the_engines_own_thread() -> None:
 
 def test_more_rows_than_are_better_together_have_threads() -> None:
     threads = set()
-    engine = Engine(
-        WatchedRuntime(lambda: threads.add(threading.current_thread().name), rows_together=4),
-        MODEL,
-        EngineLimits(max_rows=8),
-    )
+    runtime = WatchedRuntime(lambda: threads.add(threading.current_thread().name), rows_together=4)
+    engine = Engine(runtime, MODEL, EngineLimits(max_rows=8))
     submit(engine, *map(str, range(8)))
     answers = answers_of(engine)
     assert {"lane-0", "lane-1"} <= threads

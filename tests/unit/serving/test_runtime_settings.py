@@ -41,3 +41,19 @@ def test_short_products_are_computed_by_one_thread_each(
 
 def test_a_device_is_called_once_at_a_time() -> None:
     assert RuntimeSettings(device="cuda", threads=2).thread_layout("int8", SMALL) == ThreadLayout(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("precision", "threads", "layout"),
+    [
+        ("int8", 1, ThreadLayout(1, 1)),
+        ("fp32", 1, ThreadLayout(1, 1)),
+        ("int8", 2, ThreadLayout(2, 1, 16)),
+        ("fp32", 2, ThreadLayout(2, 1, 64)),
+        ("int8", 9, ThreadLayout(4, 2, 16)),
+    ],
+)
+def test_our_own_operators_have_calls_side_by_side_and_help_for_few_rows(
+    precision: str, threads: int, layout: ThreadLayout
+) -> None:
+    assert RuntimeSettings(threads=threads).team_layout(precision) == layout

@@ -19,8 +19,8 @@ million (they do not) and 61 million (they do)."""
 
 _TOGETHER = {"int8": 16}
 _TOGETHER_IN_FLOAT = 64
-"""Rows up to which one call helped by two threads of ours was faster than two calls of half the rows. With few rows a product
-takes as long as reading its weights does, and two calls read them twice; with many, searches run beside the other's call."""
+"""Rows up to which one call helped by two threads of ours was faster than two calls of half the rows. With few rows a
+product takes as long as reading its weights does, and two calls read them twice; with many, searches run beside calls."""
 
 _MOST_CALLS = 4
 """Between calls there is Python, one thread at a time."""
@@ -62,8 +62,8 @@ class RuntimeSettings:
 
 @dataclass(frozen=True, slots=True)
 class ThreadLayout:
-    """How a number of threads is used: `calls_at_once`, each computed by `threads_a_call`; but up to `rows_together` rows are
-    better in one call that all threads help with."""
+    """How a number of threads is used: `calls_at_once`, each computed by `threads_a_call`; but up to `rows_together` rows
+    are better in one call that all threads help with."""
 
     calls_at_once: int
     threads_a_call: int

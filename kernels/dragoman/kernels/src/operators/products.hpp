@@ -18,8 +18,8 @@ inline void require_tiles(const Tensor& tiles, std::int64_t inputs, std::int64_t
 
 // How long one thread takes: for reading the weights, and for multiplying them.
 inline std::int64_t product_nanoseconds(std::int64_t rows, std::int64_t weights, std::int64_t weight_bytes) {
-  constexpr std::int64_t kBytesANanosecond = 64, kFourBytesOfProducts = 240;
-  return weights * weight_bytes / kBytesANanosecond + rows * weights * weight_bytes / kFourBytesOfProducts;
+  constexpr std::int64_t kBytesANanosecond = 100, kBytesMultiplied = 500;
+  return weights * weight_bytes / kBytesANanosecond + rows * weights * weight_bytes / kBytesMultiplied;
 }
 
 // Some tiles after the other, shared by the team.
