@@ -51,20 +51,26 @@ def submit(engine: Engine, *names: str, options: DecodingOptions = LONG, deadlin
         engine.submit(Request(name, (3, 4, 5), options, deadline_s=deadline_s))
 
 
-def test_two_requests_are_decoded_at_the_same_time() -> None:
-    both = threading.Barrier(2, timeout=PATIENCE_S)
-    met = threading.Event()
+class Meeting:
+    """Two lanes must be in a step at the same time, once: if they never are, both are broken."""
 
-    def meet() -> None:
-        if not met.is_set():
-            both.wait()  # broken, and with it the lanes, unless another lane steps meanwhile
-            met.set()
+    def __init__(self) -> None:
+        self._both, self.was = threading.Barrier(2, timeout=PATIENCE_S), threading.Event()
 
-    engine = Engine(WatchedRuntime(meet), MODEL)
-    submit(engine, "one", "two")
+    def __call__(self) -> None:
+        if not self.was.is_set():
+            self._both.wait()
+            self.was.set()
+
+
+@pytest.mark.parametrize(("rows_together", "count"), [(0, 2), (4, 8)])
+def test_requests_are_decoded_at_the_same_time_when_they_are_too_many_for_one_call(rows_together: int, count: int) -> None:
+    meeting = Meeting()
+    engine = Engine(WatchedRuntime(meeting, rows_together), MODEL, EngineLimits(max_rows=8))
+    submit(engine, *map(str, range(count)))
     answers = answers_of(engine)
-    assert met.is_set()
-    assert [answers[name].error for name in ("one", "two")] == [None, None]
+    assert meeting.was.is_set()
+    assert [answers[name].error for name in map(str, range(count))] == [None] * count
 
 
 def test_few_rows_stay_together_in_the_engines_own_thread() -> None:
@@ -79,16 +85,6 @@ def test_few_rows_stay_together_in_the_engines_own_thread() -> None:
     answers = answers_of(engine)
     assert (threads, sizes) == ({threading.current_thread().name}, {3})
     assert [answers[name].error for name in ("one", "two", "three")] == [None] * 3
-
-
-def test_more_rows_than_are_better_together_have_threads() -> None:
-    threads = set()
-    runtime = WatchedRuntime(lambda: threads.add(threading.current_thread().name), rows_together=4)
-    engine = Engine(runtime, MODEL, EngineLimits(max_rows=8))
-    submit(engine, *map(str, range(8)))
-    answers = answers_of(engine)
-    assert {"lane-0", "lane-1"} <= threads
-    assert len(answers) == 8
 
 
 def test_many_share_the_lanes_evenly_and_get_the_answers_they_get_alone() -> None:
