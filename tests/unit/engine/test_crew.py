@@ -51,6 +51,17 @@ def submit(engine: Engine, *names: str, options: DecodingOptions = LONG, deadlin
         engine.submit(Request(name, (3, 4, 5), options, deadline_s=deadline_s))
 
 
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_bell_is_silent_when_there_is_nothing_left_to_do(count: int) -> None:
+    """Whoever waits for it would never sleep again."""
+    runtime = FakeRuntime(MODEL.target_vocabulary, calls_at_once=2, rows_together=4)
+    engine = Engine(runtime, MODEL, EngineLimits(max_rows=8))
+    submit(engine, *map(str, range(count)))
+    assert len(answers_of(engine)) == count
+    assert engine.bell is not None
+    assert select.select([engine.bell], [], [], 0) == ([], [], [])
+
+
 class Meeting:
     """Two lanes must be in a step at the same time, once: if they never are, both are broken."""
 

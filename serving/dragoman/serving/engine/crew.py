@@ -54,7 +54,6 @@ class Crew:
         """Let the lane take its turn; it is `at_work` when that goes on in a thread. Who is `alone` needs none."""
         if self._bell is None or alone:
             lane.take_turn(min(most_steps, lane.steps_within(_SHORT_TURN_S)), _SHORT_TURN_S, self._clock)
-            self.ring()
         else:
             lane.at_work, lane.began_s = True, self._clock()
             self._begun.put((lane, most_steps))

@@ -94,6 +94,7 @@ class Engine:
             self._drop_gone(now)
         if len(self._waiting):
             self._let_newcomers_in()
+        goes_on = False
         for lane in self._lanes.idle():
             self._make_room(lane)
             if len(lane):
@@ -101,6 +102,9 @@ class Engine:
                 self._crew.begin(lane, steps, self._lanes.is_alone(lane))
                 if not lane.at_work:
                     self._take_in(lane)
+                    goes_on = True
+        if goes_on and self._tickets:
+            self._crew.ring()  # nobody else will
         self.sessions.expire(now)
         events, self._events = self._events, []
         return events
