@@ -50,7 +50,7 @@ class TestDrain:
             assert shared_memory(private)
             caller = server.caller()
             processes = everything_of(server)
-            admitted = [caller.translate_later([LONG] * 10, cache=False, beam_size=4) for _ in range(12)]
+            admitted = [caller.translate_later([LONG] * 40, cache=False, beam_size=4) for _ in range(12)]
             queued = 'dragoman_queued_requests{model="en-de"}'
             eventually(lambda: server.metrics().get(queued, 0) > 40)  # four texts of each are in the engine at a time
             stream = caller.stream("\n".join([LONG] * 8), cache=False, beam_size=1)
