@@ -76,7 +76,7 @@ def test_time_spent_in_the_queue_counts_too(small: Server, caller: Caller) -> No
 
 def test_work_for_a_caller_who_went_away_is_dropped(small: Server, caller: Caller) -> None:
     before = count(small, "cancelled")
-    futures = [caller.translate_later([LONG] * 8, **SLOW) for _ in range(1)]
+    futures = [caller.translate_later([LONG] * 60, **SLOW)]  # more than is done before the gauges are told
     eventually(lambda: gauge(small, "running_requests") > 0)
     for future in futures:
         future.cancel()
