@@ -1,6 +1,6 @@
 // The threads of a process: those that call operators, and helpers for who has a core to spare.
 //
-// A step of a model is a hundred short pieces of work, with microseconds between them. A helper that slept in between would
+// A step of a model is dozens of short pieces of work, with microseconds between them. A helper that slept in between would
 // be woken too late for each, so it looks for work without sleeping, for a while. It does so only while fewer threads are at
 // work than the team has (`begin_turn`, `end_turn`), and not while the system gives the cores to others: a helper that was
 // taken from its core, or was waited for, stands back, the longer the oftener that happens.
