@@ -187,6 +187,17 @@ def test_sources_of_similar_length_are_encoded_together() -> None:
     assert counters.encoded_cells == counters.encoded_tokens
 
 
+def test_sources_of_all_lengths_are_encoded_together_where_none_is_padded() -> None:
+    runtime = FakeRuntime(MODEL.target_vocabulary, pads_sources=False)
+    world = World(EngineLimits(encode_tokens_per_step=200), runtime)
+    for number in range(12):
+        world.submit(str(number), [1] * (3 if number % 2 else 18))
+    world.step()
+    counters = world.engine.counters
+    assert counters.encoder_calls == 1
+    assert counters.encoded_cells == counters.encoded_tokens == 6 * 3 + 6 * 18
+
+
 def test_the_first_token_and_the_queue_are_timed() -> None:
     world = World(EngineLimits(max_rows=1, max_beam_size=1))
     world.submit("first", options=DecodingOptions(max_length=4, min_length=4))

@@ -37,10 +37,9 @@ class Counters:
         self.lane_steps += turn.steps
         self.decoded_rows += turn.rows * turn.steps
         for together in turn.encoded:
-            tokens = [ticket.source_tokens for ticket in together]
             self.encoder_calls += 1
-            self.encoded_tokens += sum(tokens)
-            self.encoded_cells += max(tokens) * len(tokens)
+            self.encoded_tokens += sum(ticket.source_tokens for ticket in together)
+        self.encoded_cells += turn.encoded_cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dragoman.serving.engine.request import Event, Finished, Progress, Request, 
 from dragoman.serving.engine.running import RunningLane
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.sessions import Sessions
+from dragoman.serving.engine.shapes import encoder_cells
 from dragoman.serving.engine.ticket import Ticket
 from dragoman.serving.engine.waiting import Waiting
 
@@ -49,7 +50,7 @@ class Engine:
         self.counters = Counters()
         self.sessions = Sessions(runtime, model, self.limits, clock)
         self._admission = Admission(self.limits, model, runtime.max_candidates)
-        self._waiting = Waiting(self.limits)
+        self._waiting = Waiting(self.limits, runtime.pads_sources)
         self._lanes = Lanes(runtime, model, self.limits)
         self._crew = Crew(self._lanes.at_once, clock)
         self._tickets: dict[str, Ticket] = {}
@@ -190,7 +191,7 @@ class Engine:
             tickets = self._waiting.take(room, budget)
             if not tickets:
                 return
-            budgets[lane] = budget - max(ticket.source_tokens for ticket in tickets) * len(tickets)
+            budgets[lane] = budget - encoder_cells([ticket.source_tokens for ticket in tickets], self._runtime.pads_sources)
             self._begin(lane, tickets)
 
     def _begin(self, lane: RunningLane, tickets: list[Ticket]) -> None:

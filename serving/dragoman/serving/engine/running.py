@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dragoman.search import Hypothesis, SearchBatch
 from dragoman.search.greedy import GreedyBatch
 from dragoman.serving.engine.runtime import Lane, Runtime
-from dragoman.serving.engine.shapes import EMPTY, LaneShape, fitted, grown
+from dragoman.serving.engine.shapes import EMPTY, LaneShape, encoder_cells, fitted, grown
 from dragoman.serving.engine.ticket import Ticket
 
 __all__ = ["RunningLane", "Turn"]
@@ -37,6 +37,8 @@ class Turn:
     """Groups that have come to their end, highest first."""
     encoded: tuple[list[Ticket], ...] = ()
     """Newcomers that have joined; each list was one call of the encoder."""
+    encoded_cells: int = 0
+    """Token positions that were computed for them."""
     refused: tuple[tuple[Ticket, Exception], ...] = ()
     """Newcomers that could not be encoded."""
     error: Exception | None = None
@@ -220,6 +222,7 @@ class RunningLane:
                 if ticket.first_token_s is None:
                     self._unheard.append(ticket)
             turn.encoded += (together,)
+            turn.encoded_cells += encoder_cells([ticket.source_tokens for ticket in together], self._runtime.pads_sources)
 
     def _step(self) -> list[int]:
         """Decode one token in every row; the groups that are done, highest first."""

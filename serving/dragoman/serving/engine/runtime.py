@@ -87,6 +87,10 @@ class Runtime(Protocol):
         """Whether a step takes no longer in a lane that has more room than it needs."""
 
     @property
+    def pads_sources(self) -> bool:
+        """Whether each of the sources that are encoded together takes as long as the longest of them."""
+
+    @property
     def turn(self) -> AbstractContextManager[None]:
         """What a thread is in while it makes calls: the cores of those that are in none help it."""
 

@@ -8,9 +8,10 @@ others need the memory. Where it looks at the whole cache, a shape also shrinks 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LaneShape", "bucket", "fitted", "grown"]
+__all__ = ["LaneShape", "bucket", "encoder_cells", "fitted", "grown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class LaneShape:
 
 
 EMPTY = LaneShape(0, 0, 0)
+
+
+def encoder_cells(source_tokens: Sequence[int], padded: bool) -> int:
+    """Token positions that are computed when sources of these lengths are encoded together."""
+    return max(source_tokens) * len(source_tokens) if padded else sum(source_tokens)
 
 
 def fitted(current: LaneShape, groups: int, source: int, target: int) -> LaneShape:

@@ -9,6 +9,7 @@ from dragoman.errors import Overloaded
 from dragoman.serving.engine.admission import Room
 from dragoman.serving.engine.limits import EngineLimits
 from dragoman.serving.engine.request import Priority
+from dragoman.serving.engine.shapes import encoder_cells
 from dragoman.serving.engine.ticket import Ticket
 
 __all__ = ["Waiting"]
@@ -24,8 +25,8 @@ _SIMILAR = 4
 class Waiting:
     """Tickets of requests that do not run yet."""
 
-    def __init__(self, limits: EngineLimits) -> None:
-        self._limits = limits
+    def __init__(self, limits: EngineLimits, pads_sources: bool = True) -> None:
+        self._limits, self._pads_sources = limits, pads_sources
         self._queues: dict[Priority, OrderedDict[str, Ticket]] = {"interactive": OrderedDict(), "batch": OrderedDict()}
         self._passed = 0  # interactive requests since the last batch one
         self._finishes: deque[float] = deque(maxlen=64)  # when the last ones finished
@@ -63,23 +64,26 @@ class Waiting:
         return next(iter(interactive.values()), None)
 
     def take(self, room: Room, budget: int, window: int = 64) -> list[Ticket]:
-        """The next request and others like it that may be encoded with it within `budget` padded tokens.
+        """The next request and others that may be encoded with it within `budget` tokens: where sources are padded, those
+        that are about as long.
 
         Nothing when the next one does not fit: it waits for room, and nobody overtakes it.
         """
         first = self.head()
         if first is None or not room.take(first):
             return []
-        taken, shortest, longest = [first], first.source_tokens, first.source_tokens
+        taken, lengths = [first], [first.source_tokens]
         self._took(first)
         if room.rows_left <= 0:
             return taken
         near = itertools.islice(self._queues[first.request.priority].values(), window)
-        alike = [ticket for ticket in near if ticket.width == first.width]
-        for ticket in sorted(alike, key=lambda one: abs(one.source_tokens - first.source_tokens)):
-            shortest, longest = min(shortest, ticket.source_tokens), max(longest, ticket.source_tokens)
-            too_different = longest - shortest > max(_SIMILAR, longest // 4)
-            if too_different or longest * (len(taken) + 1) > budget or not room.take(ticket):
+        others = [ticket for ticket in near if ticket.width == first.width]
+        if self._pads_sources:
+            others.sort(key=lambda one: abs(one.source_tokens - first.source_tokens))
+        for ticket in others:
+            lengths.append(ticket.source_tokens)
+            too_different = self._pads_sources and max(lengths) - min(lengths) > max(_SIMILAR, max(lengths) // 4)
+            if too_different or encoder_cells(lengths, self._pads_sources) > budget or not room.take(ticket):
                 break
             taken.append(ticket)
             self._took(ticket)

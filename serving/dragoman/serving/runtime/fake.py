@@ -29,12 +29,14 @@ class FakeRuntime:
         self,
         vocabulary: int,
         max_candidates: int | None = None,
+        *,
         spare_room_is_free: bool = True,
         calls_at_once: int = 1,
         rows_together: int = 0,
+        pads_sources: bool = True,
     ) -> None:
         self.vocabulary, self.max_candidates, self.spare_room_is_free = vocabulary, max_candidates, spare_room_is_free
-        self.calls_at_once, self.rows_together = calls_at_once, rows_together
+        self.calls_at_once, self.rows_together, self.pads_sources = calls_at_once, rows_together, pads_sources
         self.turn = contextlib.nullcontext()
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:

@@ -47,6 +47,7 @@ class OnnxRuntime:
         cache = next(spec for spec in self._decoder_graph.inputs if spec.name in {"self_cache", "self_key_0"})
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = self._decoder_graph.max_candidates
+        self.pads_sources = lowering != "fused"
         self.spare_room_is_free = self._decoder_graph.in_place_cache
         self.cache_copies = 1 if self._decoder_graph.in_place_cache else 2  # past and present
         self._memory = _memory(self._settings)
@@ -55,7 +56,7 @@ class OnnxRuntime:
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if not self._decoder_graph.in_place_cache:
             return self._device_encoder.encode(sources)
-        if self._decoder_graph.lowering == "fused":
+        if not self.pads_sources:
             inputs, lengths = flat(sources)
             return Encoded(self._encoder.run(self._cross_names, inputs), lengths)
         ids, lengths = padded(sources)
