@@ -1,5 +1,7 @@
 """Where a decoding step's time goes, by ONNX Runtime's own profile: linear layers and everything else.
 
+Where one operator multiplies with the vocabulary and looks for the best tokens, both count as a linear layer.
+
 python -m benchmarks.step_profile BUNDLE [--groups 32] [--width 1] [--cache 16] [--source 16]
 """
 
@@ -21,6 +23,8 @@ from dragoman.bundle.manifest import Graph, Manifest, read_manifest
 __all__ = ["StepShape", "bound", "feeds", "linear_share", "profile_step", "step_session"]
 
 LINEAR = (
+    "BestOutputs",
+    "FloatBestOutputs",
     "FloatLinear",
     "MatMul",
     "FusedMatMul",

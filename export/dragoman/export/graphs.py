@@ -13,7 +13,7 @@ from dragoman.bundle.manifest import Graph, Precision, Role, StoredTensor, Tenso
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import Checkpoint
-from dragoman.export.fusing import fuse_activations, take_bias_out
+from dragoman.export.fusing import fuse_activations, fuse_best_tokens, take_bias_out
 from dragoman.export.half import computed_in_half, stored_in_half
 from dragoman.export.lowering import CpuLowering, FusedLowering, Lowering, PortableLowering
 from dragoman.export.lowering.fused import DOMAIN
@@ -109,6 +109,8 @@ def _fuse(graph: ir.Graph, role: Role, precision: Precision) -> None:
         quantise_in_tiles(graph)
     else:
         put_in_tiles(graph)
+    if role == "decoder":
+        fuse_best_tokens(graph)
 
 
 def _model(model: Transformer, lowering: Lowering, precision: Precision, keep_in_fp32: Collection[str]) -> Transformer:

@@ -47,10 +47,12 @@ def drop_unused(graph: ir.Graph) -> None:
 
 
 def replace(graph: ir.Graph, old: tuple[ir.Node, ...], new: ir.Node) -> None:
-    """Put `new` where `old` was; the last of `old` gives it its result's name and uses."""
+    """Put `new` where `old` was; the last of `old` gives it its results' names and uses."""
     old = tuple(dict.fromkeys(old))
-    result, output = old[-1].outputs[0], new.outputs[0]
-    output.name, output.type, output.shape = result.name, result.type, result.shape
+    results = list(zip(old[-1].outputs, new.outputs, strict=True))
+    for result, output in results:
+        output.name, output.type, output.shape = result.name, result.type, result.shape
     graph.insert_before(old[0], new)
-    result.replace_all_uses_with(output, replace_graph_outputs=True)
+    for result, output in results:
+        result.replace_all_uses_with(output, replace_graph_outputs=True)
     graph.remove(list(reversed(old)), safe=True)

@@ -95,7 +95,12 @@ BEST = (TensorProto.INT64, TensorProto.FLOAT, TensorProto.FLOAT)
 
 
 def best(logits: Array, candidates: int, *bias: Array) -> list[Array]:
-    return run("BestTokens", logits, np.array([candidates]), *bias, outputs=BEST)
+    """Of weights whose outputs are these logits: row r of the inputs is one at r, and nothing elsewhere."""
+    rows, vocabulary = logits.shape
+    weights = np.zeros((vocabulary, 8), np.float32)
+    weights[:, :rows] = logits.T
+    inputs = (np.eye(rows, 8, dtype=np.float32), in_float_tiles(weights), np.array([candidates]), *bias)
+    return run("FloatBestOutputs", *inputs, outputs=BEST, vocabulary=vocabulary)
 
 
 @settings(max_examples=40, deadline=None)
@@ -120,9 +125,9 @@ def test_the_best_tokens_are_those_of_a_stable_sort(
 
 def test_logits_may_be_infinitely_small() -> None:
     """A whole stretch of the vocabulary may be forbidden, from its beginning on."""
-    logits = np.full((1, 3000), -np.inf, np.float32)
-    logits[0, 2000:2003] = 1.0, 3.0, 2.0
-    tokens, log_probs, _ = best(logits, 3)
+    bias = np.full(3000, -np.inf, np.float32)
+    bias[2000:2003] = 1.0, 3.0, 2.0
+    tokens, log_probs, _ = best(np.zeros((1, 3000), np.float32), 3, bias)
     assert tokens.tolist() == [[2001, 2002, 2000]]
     close(np.exp(log_probs).sum(-1), np.ones(1, np.float32), 1e-5)
 
@@ -131,6 +136,28 @@ def test_logits_that_are_no_numbers_crash_nothing() -> None:
     tokens, _, _ = best(np.full((2, 130), np.nan, np.float32), 5)
     assert tokens.shape == (2, 5)
     assert ((tokens >= 0) & (tokens < 130)).all()
+
+
+@pytest.mark.parametrize("rows", [1, 47, 48, 49, 100])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_best_outputs_are_those_of_the_product(rows: int, biased: bool) -> None:
+    """Also of so many rows that they are computed in several parts."""
+    x, weights = floats(rows, 16), floats(70, 16)
+    bias = [floats(70)] if biased else []
+    quantised = np.round(weights * 20).astype(np.int8)
+    scale = np.full(70, 0.05, np.float32)
+    integers = (in_tiles(quantised), scale, quantised.sum(1).astype(np.float32) * scale)
+    for name, stored in (("BestOutputs", integers), ("FloatBestOutputs", (in_float_tiles(weights),))):
+        is_float = name.startswith("Float")
+        tokens, _, said = run(
+            name, x, *stored, np.array([4]), *bias, outputs=BEST, **({"vocabulary": 70} if is_float else {})
+        )
+        columns = {"columns": 70} if is_float else {}
+        (logits,) = run(name.replace("BestOutputs", "Linear"), x, *stored, activation=0, **columns)
+        summed = logits + bias[0] if biased else logits
+        expected = np.argsort(-summed, axis=-1, kind="stable")[:, :4]
+        np.testing.assert_array_equal(tokens, expected)
+        np.testing.assert_array_equal(said, np.take_along_axis(summed, expected, -1))
 
 
 TOKENS = np.array([0, 9])
@@ -177,8 +204,12 @@ TOKENS = np.array([0, 9])
         ("FloatLinear", (floats(2, 8), floats(1, 128), floats(3)), 1, {"activation": 0, "columns": 4}),
         ("FloatEmbed", (in_float_tiles(floats(9, 8)), TOKENS), 1, {"vocabulary": 9}),
         ("FloatEmbed", (in_float_tiles(floats(9, 8)), TOKENS), 1, {"vocabulary": 17}),
-        ("BestTokens", (floats(2, 9), np.array([10])), 3, None),
-        ("BestTokens", (floats(2, 9), np.array([0])), 3, None),
+        ("FloatBestOutputs", (floats(2, 8), floats(1, 128), np.array([10])), 3, {"vocabulary": 9}),
+        ("FloatBestOutputs", (floats(2, 8), floats(1, 128), np.array([0])), 3, {"vocabulary": 9}),
+        ("FloatBestOutputs", (floats(2, 8), floats(1, 128), np.array([1]), floats(8)), 3, {"vocabulary": 9}),
+        ("FloatBestOutputs", (floats(2, 8), floats(1, 64), np.array([1])), 3, {"vocabulary": 9}),
+        ("BestOutputs", (floats(2, 8), np.zeros((1, 128), np.int8), floats(9), floats(8), np.array([1])), 3, None),
+        ("BestOutputs", (floats(2, 8), np.zeros((1, 128), np.int8), floats(9), floats(9), np.array([10])), 3, None),
         ("AddNorm", (floats(2, 8), floats(2, 8), floats(7), floats(8)), 1, {"epsilon": 1e-5}),
         ("AddNorm", (floats(2, 9), floats(2, 9), floats(9), floats(9)), 1, {"epsilon": 1e-5}),
     ],

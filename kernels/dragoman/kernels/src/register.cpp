@@ -1,6 +1,7 @@
 // All operators, as ONNX Runtime hears of them, and what else can be asked of the library.
 #include "loops.hpp"
 #include "operators/attention.hpp"
+#include "operators/best.hpp"
 #include "operators/products.hpp"
 #include "operators/rows.hpp"
 #include "runtime.hpp"
@@ -28,7 +29,8 @@ void add_all(const OrtApi* api, OrtSessionOptions* options) {
   add<FloatLinear>(api, domain);
   add<Embed>(api, domain);
   add<FloatEmbed>(api, domain);
-  add<BestTokens>(api, domain);
+  add<BestOutputs>(api, domain);
+  add<FloatBestOutputs>(api, domain);
   check(api, Call::kAddDomain, static_cast<OrtStatus* (*)(OrtSessionOptions*, OrtDomain*)>(nullptr), options, domain);
 }
 

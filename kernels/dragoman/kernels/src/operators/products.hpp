@@ -32,7 +32,65 @@ void multiply_all(const Context& context, const Product& product, std::int64_t w
   });
 }
 
-// act(x W · scale + b): x (rows, inputs), weights in tiles, scale and offset (outputs), and perhaps a bias (outputs).
+// The weights of a linear layer, (outputs, inputs) in tiles of int8 with a scale and an offset (outputs).
+struct IntegerWeights {
+  std::int64_t inputs, outputs;
+  const std::int8_t* tiles;
+  const float *scale, *offset;
+
+  IntegerWeights(const Tensor& of_tiles, const Tensor& of_scale, const Tensor& of_offset, std::int64_t of_inputs)
+      : inputs(of_inputs), outputs(of_scale.sizes[0]), tiles(of_tiles.as<std::int8_t>()), scale(of_scale.as<float>()),
+        offset(of_offset.as<float>()) {
+    require_tiles(of_tiles, inputs, outputs);
+    require(of_offset.sizes[0] == outputs, "inputs do not fit together");
+  }
+
+  // act(x W · scale + b): x (rows, inputs) -> to (rows, outputs); the bias may be null.
+  void multiply(const Context& context, const float* x, std::int64_t rows, const float* bias, Activation activation,
+                float* to) const {
+    thread_local std::vector<std::uint8_t> room_for_integers;
+    thread_local std::vector<Row> room_for_rows;
+    room_for_integers.resize(std::max(room_for_integers.size(), static_cast<std::size_t>(rows * inputs)));
+    room_for_rows.resize(std::max(room_for_rows.size(), static_cast<std::size_t>(rows)));
+    std::uint8_t* integers = room_for_integers.data();
+    Row* rows_as = room_for_rows.data();
+    context.each(rows, rows * inputs / 8, [&](std::int64_t row) {
+      rows_as[row] = loops().quantise(x + row * inputs, inputs, integers + row * inputs);
+    });
+    const Finish finish{scale, offset, bias, rows_as, activation};
+    const IntegerProduct product{integers, rows, inputs, outputs, tiles, finish, to};
+    multiply_all(context, product, 1, loops().multiply_integers);
+  }
+};
+
+// The weights of a linear layer, (outputs, inputs) in tiles of float32.
+struct FloatWeights {
+  std::int64_t inputs, outputs;
+  const float* tiles;
+
+  FloatWeights(const Tensor& of_tiles, std::int64_t of_inputs, std::int64_t of_outputs)
+      : inputs(of_inputs), outputs(of_outputs), tiles(of_tiles.as<float>()) {
+    require_tiles(of_tiles, inputs, outputs);
+  }
+
+  // act(x W + b): x (rows, inputs) -> to (rows, outputs); the bias may be null.
+  void multiply(const Context& context, const float* x, std::int64_t rows, const float* bias, Activation activation,
+                float* to) const {
+    const Finish finish{nullptr, nullptr, bias, nullptr, activation};
+    const FloatProduct product{x, rows, inputs, outputs, tiles, finish, to};
+    multiply_all(context, product, sizeof(float), loops().multiply_floats);
+  }
+};
+
+// x (rows, inputs) times weights, and perhaps a bias (outputs) -> (rows, outputs).
+template <class Weights>
+void multiply_rows(const Context& context, const Tensor& x, const Weights& weights, const Tensor& bias, Activation activation) {
+  require(bias.data == nullptr || bias.sizes[0] == weights.outputs, "inputs do not fit together");
+  float* to = context.output<float>(0, x.sizes[0], weights.outputs);
+  weights.multiply(context, x.as<float>(), x.sizes[0], bias.as<float>(), activation, to);
+}
+
+// A linear layer in int8: x (rows, inputs), weights in tiles, their scale and offset (outputs), and perhaps a bias (outputs).
 struct Linear {
   static constexpr const char* kName = "Linear";
   static constexpr Type kInputs[] = {Type::kFloat, Type::kInt8, Type::kFloat, Type::kFloat, Type::kFloat};
@@ -43,28 +101,13 @@ struct Linear {
   explicit Linear(const Attributes& attributes) : activation(static_cast<Activation>(attributes.integer("activation"))) {}
 
   void compute(const Context& context) const {
-    const Tensor x = context.input(0, 2), tiles = context.input(1, 2), scale = context.input(2, 1),
-                 offset = context.input(3, 1), bias = context.optional_input(4, 1);
-    const std::int64_t rows = x.sizes[0], inputs = x.sizes[1], outputs = scale.sizes[0];
-    require_tiles(tiles, inputs, outputs);
-    require(offset.sizes[0] == outputs && (bias.data == nullptr || bias.sizes[0] == outputs), "inputs do not fit together");
-    float* to = context.output<float>(0, rows, outputs);
-    thread_local std::vector<std::uint8_t> room_for_integers;
-    thread_local std::vector<Row> room_for_rows;
-    room_for_integers.resize(std::max(room_for_integers.size(), static_cast<std::size_t>(rows * inputs)));
-    room_for_rows.resize(std::max(room_for_rows.size(), static_cast<std::size_t>(rows)));
-    std::uint8_t* integers = room_for_integers.data();
-    Row* rows_as = room_for_rows.data();
-    context.each(rows, rows * inputs / 8, [&](std::int64_t row) {
-      rows_as[row] = loops().quantise(x.as<float>() + row * inputs, inputs, integers + row * inputs);
-    });
-    const Finish finish{scale.as<float>(), offset.as<float>(), bias.as<float>(), rows_as, activation};
-    const IntegerProduct product{integers, rows, inputs, outputs, tiles.as<std::int8_t>(), finish, to};
-    multiply_all(context, product, 1, loops().multiply_integers);
+    const Tensor x = context.input(0, 2);
+    const IntegerWeights weights(context.input(1, 2), context.input(2, 1), context.input(3, 1), x.sizes[1]);
+    multiply_rows(context, x, weights, context.optional_input(4, 1), activation);
   }
 };
 
-// act(x W + b): x (rows, inputs), weights in tiles, and perhaps a bias (outputs).
+// A linear layer: x (rows, inputs), weights in tiles, and perhaps a bias (outputs).
 struct FloatLinear {
   static constexpr const char* kName = "FloatLinear";
   static constexpr Type kInputs[] = {Type::kFloat, Type::kFloat, Type::kFloat};
@@ -77,14 +120,9 @@ struct FloatLinear {
       : outputs(attributes.integer("columns")), activation(static_cast<Activation>(attributes.integer("activation"))) {}
 
   void compute(const Context& context) const {
-    const Tensor x = context.input(0, 2), tiles = context.input(1, 2), bias = context.optional_input(2, 1);
-    const std::int64_t rows = x.sizes[0], inputs = x.sizes[1];
-    require_tiles(tiles, inputs, outputs);
-    require(bias.data == nullptr || bias.sizes[0] == outputs, "inputs do not fit together");
-    float* to = context.output<float>(0, rows, outputs);
-    const Finish finish{nullptr, nullptr, bias.as<float>(), nullptr, activation};
-    const FloatProduct product{x.as<float>(), rows, inputs, outputs, tiles.as<float>(), finish, to};
-    multiply_all(context, product, sizeof(float), loops().multiply_floats);
+    const Tensor x = context.input(0, 2);
+    const FloatWeights weights(context.input(1, 2), x.sizes[1], outputs);
+    multiply_rows(context, x, weights, context.optional_input(2, 1), activation);
   }
 };
 

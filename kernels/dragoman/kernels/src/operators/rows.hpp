@@ -1,7 +1,6 @@
 // What is done to each row of numbers by itself.
 #pragma once
 
-#include "../best_tokens.hpp"
 #include "../loops.hpp"
 #include "../runtime.hpp"
 #include "require.hpp"
@@ -45,32 +44,6 @@ struct Silu {
     float* to = context.output<float>(0, rows, width);
     context.each(rows, rows * width / 4,
                  [&](std::int64_t row) { loops().silu(x.as<float>() + row * width, width, to + row * width); });
-  }
-};
-
-// The best next tokens: logits (rows, vocabulary), candidates (1), and perhaps a bias (vocabulary).
-struct BestTokens {
-  static constexpr const char* kName = "BestTokens";
-  static constexpr Type kInputs[] = {Type::kFloat, Type::kInt64, Type::kFloat};
-  static constexpr Type kOutputs[] = {Type::kInt64, Type::kFloat, Type::kFloat};
-  static constexpr std::size_t kRequired = 2;
-
-  explicit BestTokens(const Attributes&) {}
-
-  void compute(const Context& context) const {
-    const Tensor logits = context.input(0, 2), bias = context.optional_input(2, 1);
-    const std::int64_t wanted = context.input(1, 1).as<std::int64_t>()[0];
-    const std::int64_t rows = logits.sizes[0], vocabulary = logits.sizes[1];
-    require(bias.data == nullptr || bias.sizes[0] == vocabulary, "inputs do not fit together");
-    require(wanted > 0 && wanted <= vocabulary, "candidates must be at least one and no more than the vocabulary");
-    auto* tokens = context.output<std::int64_t>(0, rows, wanted);
-    auto* log_probs = context.output<float>(1, rows, wanted);
-    auto* best_logits = context.output<float>(2, rows, wanted);
-    context.each(rows, rows * vocabulary / 4, [&](std::int64_t row) {
-      const std::int64_t at = row * wanted;
-      best_of(logits.as<float>() + row * vocabulary, bias.as<float>(), vocabulary, wanted,
-              {tokens + at, log_probs + at, best_logits + at});
-    });
   }
 };
 
