@@ -88,8 +88,8 @@ class OnnxRuntime:
             session = onnxruntime.InferenceSession(str(bundle / graph.file), options, providers=providers)
         except Exception as error:
             raise BundleError(
-                f"ONNX Runtime can't open {graph.file} of the bundle, exported by dragoman {manifest.dragoman_version} (if an "
-                f"operator is not known here, export the checkpoint again): {error}"
+                f"ONNX Runtime can't open {graph.file} of the bundle, exported by dragoman {manifest.dragoman_version} "
+                f"(if an operator is not known here, export the checkpoint again): {error}"
             ) from error
         # A provider that does not find its libraries or its device is left out with a warning, and the CPU takes its place.
         if wanted not in session.get_providers():
