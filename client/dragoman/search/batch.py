@@ -80,7 +80,6 @@ class SearchBatch(ABC):
         self._particular = 0  # groups that a step must look at one by one
         self._ban_columns = 0  # columns of _banned that are in use
         self._banned_somewhere: set[int] = set()  # tokens of _banned; of groups that have left, too
-        self.steady = False  # the next step feeds every row the best token of the last one, and nobody came or went
 
     # What the next step needs.
 
@@ -120,7 +119,6 @@ class SearchBatch(ABC):
         """Start a search; its group number, which is the highest."""
         check_tokens(options, self.vocabulary)
         self._catch_up()
-        self.steady = False
         prompt = 1 + len(options.prefix)
         limit = prompt + options.max_length
         self._make_room()
@@ -152,7 +150,6 @@ class SearchBatch(ABC):
     def leave(self, group: int) -> None:
         """Forget a search; the last group takes its number."""
         self._catch_up()
-        self.steady = False
         last = self._count - 1
         self._particular -= self._is_particular(group)
         self._most_needed = None
@@ -177,9 +174,7 @@ class SearchBatch(ABC):
         log_probs = best_log_probs.reshape(shape)
         calm = self._is_calm()
         if calm and not self._particular and (ended := self._go_on(tokens, log_probs)) is not None:
-            self.steady = self.width == 1 and self._calm > 0
             return ended
-        self.steady = False
         tokens, scores, log_probs = self._constrained(tokens, log_probs, best_logits.reshape(shape), calm)
         live: slice | Ids = slice(0, n)
         changed = [group for group, rules in enumerate(self._rules) if rules is not None] if self._particular else []
@@ -204,15 +199,17 @@ class SearchBatch(ABC):
 
     def _is_calm(self) -> bool:
         """Whether no group is at a special place: most steps are calm, and skip all that is not for them."""
-        if self._calm > 0:
-            self._calm -= 1
-            return True
-        n = self._count
-        length = self._length[:n]
-        if (length < self._calm_from[:n]).any():
-            return False
-        self._calm = int((self._limit[:n] - 1 - length).min())
-        return self._calm > 0 and self._is_calm()
+        calm_steps = self._calm_steps()
+        self._calm -= calm_steps > 0
+        return calm_steps > 0
+
+    def _calm_steps(self) -> int:
+        """So many steps from now on, at least, are calm."""
+        if self._calm <= 0:
+            n, length = self._count, self._length[: self._count]
+            special = not n or bool((length < self._calm_from[:n]).any())
+            self._calm = 0 if special else int((self._limit[:n] - 1 - length).min())
+        return self._calm
 
     @abstractmethod
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:

@@ -23,16 +23,29 @@ class GreedyBatch(SearchBatch):
         self._samplers: list[Sampler | None] = []
         self._ahead = 0  # steps of `say_best` that the arrays do not know of yet
 
-    def say_best(self, tokens: list[int], log_probs: list[float]) -> list[int] | None:
-        """`advance` in a `steady` step, with the best token of each group; it leaves numpy alone.
+    @property
+    def takes_best(self) -> bool:
+        """Whether the next step most likely says the best token of each group: `say_best` then needs no other candidates."""
+        if self._particular:
+            return False
+        if self._calm <= 0:
+            self._catch_up()
+        return self._calm_steps() > 0
 
-        None, and nothing has changed, when a token is forbidden: `advance` knows what is said instead.
+    @property
+    def follows_best(self) -> bool:
+        """Whether the last step said the best tokens, which are fed next, and nobody came or went since."""
+        return self._ahead > 0
+
+    def say_best(self, tokens: list[int], log_probs: list[float]) -> list[int] | None:
+        """`advance` in a step that `takes_best`, with the best token of each group; it leaves numpy alone.
+
+        None, and nothing has changed, when a token is forbidden: `advance` knows what is said instead, of more candidates.
         """
         if not self._banned_somewhere.isdisjoint(tokens):
             return None
         self._ahead += 1
         self._calm -= 1
-        self.steady = self._calm > 0
         return self._said_more(range(self._count), tokens, log_probs)[::-1]
 
     def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:

@@ -229,14 +229,15 @@ class RunningLane:
         search, greedy, most = self._search, self._greedy, self._runtime.max_candidates
         self._steps += 1
         self._target += 1
-        if greedy is not None and greedy.steady:  # most steps of greedy searches: nothing has to be said to the model
-            best = self._lane.step_on()
+        if greedy is not None and greedy.takes_best:  # most steps of greedy searches
+            follows = greedy.follows_best  # then nothing has to be said to the model
+            best = self._lane.step_on() if follows else self._lane.step(search.tokens, search.positions, search.parents, 1)
             done = greedy.say_best(best.tokens[:, 0].tolist(), best.log_probs[:, 0].tolist())
             if done is not None:
                 return done
-        else:
-            wanted = _rounded(search.candidates, search.vocabulary if most is None else most)
-            best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
+            # Somebody's best token is forbidden, which is rare: the same step again, with more to choose from.
+        wanted = _rounded(search.candidates, search.vocabulary if most is None else most)
+        best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
         return search.advance(best.tokens, best.log_probs, best.logits)
 
     def _note_first_tokens(self, now: float) -> None:

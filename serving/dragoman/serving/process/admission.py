@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 import unicodedata
@@ -51,6 +52,7 @@ class Admission:
 
     def __init__(self, model: str, dimensions: Dimensions, defaults: DecodingOptions, limits: Limits) -> None:
         self.model, self.dimensions, self.defaults, self.limits = model, dimensions, defaults, limits
+        self._mark, self._numbers = secrets.token_hex(4), itertools.count()  # no two requests without an id get the same one
         # Callers send the same few options again and again; checking them costs more than finding them.
         self._decoding = lru_cache(maxsize=256)(self._read_decoding)
         self._known = lru_cache(maxsize=256)(self._read)
@@ -62,7 +64,7 @@ class Admission:
         if terms.request_id:
             return terms
         asked = (terms.timeout_s, terms.priority, terms.prefix_text, terms.long_input, terms.cache)
-        return Terms(terms.decoding, secrets.token_hex(8), *asked)
+        return Terms(terms.decoding, f"{self._mark}{next(self._numbers):08x}", *asked)
 
     def _read(self, raw: bytes) -> Terms:
         """As the caller wrote them: without a `request_id` where there is none."""

@@ -8,8 +8,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dragoman.wire import WIRE_VERSION
 
 __all__ = ["Effort", "Said", "TextAnswer", "details", "translation_parts"]
@@ -59,8 +57,8 @@ def translation_parts(answers: Sequence[TextAnswer], told: bytes) -> tuple[bytes
     return (
         told,
         struct.pack("<II", len(grid), width),
-        np.array([said.score for said in flat], np.float32).tobytes(),
-        np.array([said.tokens for said in flat], np.int32).tobytes(),
+        struct.pack(f"<{len(flat)}f", *(said.score for said in flat)),
+        struct.pack(f"<{len(flat)}i", *(said.tokens for said in flat)),
         *(said.text.encode() for said in flat),
     )
 
