@@ -92,7 +92,7 @@ BATCHINGS = (Batching(1, 2, 0), Batching(2, 1, 0), Batching(1, 2, 2000), Batchin
 ENGINES = (Engines(1, 1), Engines(1, 2), Engines(2, 1))
 STEP = 1.25
 ROUNDS = 3
-PACES = {REFERENCE.name: (600.0, 300.0, 3.0), ENLARGED.name: (60.0, 40.0, 5.0)}
+PACES = {REFERENCE.name: (1000.0, 300.0, 3.0), ENLARGED.name: (60.0, 40.0, 5.0)}
 
 Choice = TypeVar("Choice", Batching, Engines)
 
