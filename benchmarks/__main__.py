@@ -15,18 +15,21 @@ from typing import Any
 from benchmarks.cells import FULL, QUICK, Grid
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.peers import CTRANSLATE2, ROOT
-from benchmarks.results import RESULTS, write_results
+from benchmarks.results import RESULTS, read_results, write_results
 
 QUIET_LOAD = 0.7
 
 
 def offline(grid: Grid) -> None:
-    from benchmarks.offline import measure_offline, summarise
+    """Writes after every group of cells: the whole grid takes an hour, and what was measured is not lost with the rest."""
+    from benchmarks.offline import combined, measure_offline, summarise
     from benchmarks.offline_report import offline_table
 
-    records = measure_offline(grid)
-    summary = summarise(records)
-    write_results("offline", _described(summary=summary, records=records), offline_table(records, summary))
+    records = read_results("offline").get("records", []) if grid.keeps_others else []
+    for measured in measure_offline(grid):
+        records = combined(records, measured)
+        summary = summarise(records)
+        write_results("offline", _described(summary=summary, records=records), offline_table(records, summary))
 
 
 def growth(grid: Grid) -> None:
@@ -90,6 +93,7 @@ def _narrowed(grid: Grid, given: argparse.Namespace) -> Grid:
         workloads=tuple(one for one in grid.workloads if not given.workloads or one.name in given.workloads),
         sentences=given.sentences or grid.sentences,
         cell_budget_s=given.cell_seconds or grid.cell_budget_s,
+        keeps_others=given.keep_others,
     )
 
 
@@ -101,6 +105,7 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
     parser.add_argument("--sentences", type=int, help=f"real ones in a cell ({FULL.sentences}, quick {QUICK.sentences})")
     parser.add_argument("--cell-seconds", type=float, help="how long a cell is measured, when its rounds are short")
+    parser.add_argument("--keep-others", action="store_true", help="offline: keep the results of cells not measured now")
     given = parser.parse_args()
     grid = _narrowed(QUICK if given.quick else FULL, given)
     if load_average() > QUIET_LOAD:

@@ -57,6 +57,7 @@ class Grid:
     min_rounds: int
     cell_budget_s: float
     quick: bool = False
+    keeps_others: bool = False
 
     def cells(self) -> list[Cell]:
         """Cells of one model, precision and thread count stand together: they share the loaded workers."""

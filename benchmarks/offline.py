@@ -7,17 +7,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import bundle_of
-from benchmarks.cells import Cell, Grid, by_workers, checkpoint_of, fixed_sources, read_sentences, sized
+from benchmarks.cells import FULL, Cell, Grid, by_workers, checkpoint_of, fixed_sources, read_sentences, sized
+from benchmarks.machine import load_average
 from benchmarks.peers import CACHE, CTRANSLATE2, converted_to_ctranslate2
 from benchmarks.statistics import geometric_mean, ratios
 from benchmarks.tuning import Ct2Settings, best_settings, layouts
 from benchmarks.worker_process import Worker, worker
 
-__all__ = ["measure_offline", "summarise"]
+__all__ = ["combined", "measure_offline", "summarise"]
 
 FIXED_SOURCES_PER_ROUND = 8  # at least so many sentences, so that a batch of 1 is not one lonely sentence
 
@@ -25,11 +27,9 @@ Record = dict[str, Any]
 Run = Callable[[], Record]
 
 
-def measure_offline(grid: Grid, cells: Sequence[Cell] | None = None) -> list[Record]:
-    """Every cell of the grid (or these cells of it) as a record of rounds, ratios, settings and memory."""
-    records: list[Record] = []
-    chosen = grid.cells() if cells is None else list(cells)
-    for (model, precision, threads), group in by_workers(chosen):
+def measure_offline(grid: Grid) -> Iterator[list[Record]]:
+    """Every cell of the grid as a record of rounds, ratios, settings and memory, those of the same workers at a time."""
+    for (model, precision, threads), group in by_workers(grid.cells()):
         checkpoint = checkpoint_of(model, CACHE)
         bundle = bundle_of(checkpoint, precision)
         sources = sources_of(group[0], grid, bundle)
@@ -39,8 +39,17 @@ def measure_offline(grid: Grid, cells: Sequence[Cell] | None = None) -> list[Rec
         with _sides(bundle, checkpoint, precision, threads, settings) as (ours, theirs, loads):
             measured = [_measure(cell, grid, sources_of(cell, grid, bundle), ours, theirs) for cell in group]
             memory = {"dragoman": ours.ask("memory"), "ctranslate2": theirs[0][1].ask("memory")}
-        records += [{**record, "load": loads, "memory": memory} for record in measured]
-    return records
+        yield [{**record, "load": loads, "memory": memory} for record in measured]
+
+
+def combined(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
+    """All cells of both, in the order of the full grid; of a cell that is in both, what was measured now."""
+    by_cell = {tuple(record["cell"].values()): record for record in (*earlier, *now)}
+    return [by_cell[key] for key in map(_key, FULL.cells()) if key in by_cell]
+
+
+def _key(cell: Cell) -> tuple[Any, ...]:
+    return tuple({**asdict(cell), "workload": cell.workload.name}.values())
 
 
 def sources_of(cell: Cell, grid: Grid, bundle: Path) -> list[list[int]]:
@@ -92,6 +101,7 @@ def _measure(
     )
     return {
         "cell": {**asdict(cell), "workload": cell.workload.name},
+        "measured": {"date": date.today().isoformat(), "load_average": load_average()},
         "sentences": len(sources),
         "ctranslate2_settings": str(settings),
         "dragoman": mine,

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "ROOT", "machine_line", "replace_block", "write_results"]
+__all__ = ["RESULTS", "ROOT", "machine_line", "read_results", "replace_block", "write_results"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -22,6 +22,13 @@ def write_results(name: str, figures: dict[str, Any], table: str) -> None:
     text = f"# {name.replace('_', ' ').capitalize()}\n\n{machine_line(figures['machine'])}\n\n{table}\n"
     _write(RESULTS / f"{name}.md", text)
     print(text)
+
+
+def read_results(name: str) -> dict[str, Any]:
+    """The figures that were written last; empty when there are none."""
+    path = RESULTS / f"{name}.json"
+    figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return figures
 
 
 def replace_block(page: Path, name: str, text: str) -> None:
