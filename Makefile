@@ -7,6 +7,7 @@ BUNDLE := bundles/tatoeba-en-de
 MODEL  := models/tatoeba-en-de
 KERNELS := kernels/dragoman/kernels
 LIBRARY := $(KERNELS)/libdragoman_kernels.so
+DOOR    := kernels/dragoman/door
 # Locked versions of every dependency, one file a Python version.
 LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
 PYTEST := $(BIN)/python -m pytest -q
@@ -27,10 +28,10 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) --no-build-isolation --editable '.[dev]'
 	@touch $(STAMP)
 
-kernels: $(LIBRARY) ## compile the operators in C++ where a source changed; without a compiler, do without them
+kernels: $(LIBRARY) ## compile what is in C++ (operators, door) where a source changed; without a compiler, do without
 
 # Installing compiles it, too. A compiler that is missing or fails is told in a line, and stops nothing.
-$(LIBRARY): $(KERNELS)/build.py $(wildcard $(KERNELS)/src/*.* $(KERNELS)/src/*/*) | $(STAMP)
+$(LIBRARY): $(KERNELS)/build.py $(wildcard $(KERNELS)/src/*.* $(KERNELS)/src/*/* $(DOOR)/src/*) | $(STAMP)
 	@test -f $@ && test -z "$$(find $^ -newer $@)" || $(BIN)/python -m dragoman.kernels.build || true
 
 # With other kernels the weights may be stored otherwise: the bundle is made again.
@@ -69,4 +70,4 @@ deploy-tools: ## what the deployment tests run for real: Prometheus and nginx (n
 	apt-get install --quiet --quiet --yes --no-install-recommends prometheus nginx
 
 clean: ## remove what the other targets made
-	rm -rf $(LIBRARY) $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(LIBRARY) $(DOOR)/*.so $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

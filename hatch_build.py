@@ -1,4 +1,4 @@
-"""Compiles the kernels while the package is built or installed; where it can't, the package is built without them."""
+"""Compiles what is in C++ while the package is built or installed; where it can't, the package is built without it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class KernelsHook(BuildHookInterface[Any]):
-    """Puts the library where its Python package looks for it."""
+class LibrariesHook(BuildHookInterface[Any]):
+    """Puts each library where its Python package looks for it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        package = Path(self.root) / "kernels" / "dragoman" / "kernels"
-        spec = importlib.util.spec_from_file_location("dragoman_kernels_build", package / "build.py")
-        assert spec is not None  # noqa: S101 - it is a file of ours
-        assert spec.loader is not None  # noqa: S101
-        kernels = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(kernels)
-        try:
-            kernels.build()
-        except kernels.CannotBuild as error:
-            self.app.display_warning(f"dragoman is built without its kernels, and will be slower: {error}")
-            if version != "editable":  # so that `python -m dragoman.kernels.build` can make up for it
-                build_data["force_include"][str(package / "src")] = "dragoman/kernels/src"
-            return
-        build_data["artifacts"].append(f"{package.relative_to(self.root).as_posix()}/{kernels.NAME}")
-        build_data["pure_python"], build_data["infer_tag"] = False, False
-        build_data["tag"] = f"py3-none-{_platform()}"
+        packages = Path(self.root) / "kernels" / "dragoman"
+        build = _module(packages / "kernels" / "build.py")
+        for name, make in (("kernels", build.build), ("door", build.build_door)):
+            try:
+                library: Path = make()
+            except build.CannotBuild as error:
+                self.app.display_warning(f"dragoman is built without its {name}, and will be slower: {error}")
+                if version != "editable":  # so that `python -m dragoman.kernels.build` can make up for it
+                    build_data["force_include"][str(packages / name / "src")] = f"dragoman/{name}/src"
+                continue
+            build_data["artifacts"].append(library.relative_to(self.root).as_posix())
+            build_data["pure_python"], build_data["infer_tag"] = False, False
+            build_data["tag"] = f"py3-none-{_platform()}"
+
+
+def _module(path: Path) -> Any:  # noqa: ANN401 - a module of ours that is not installed yet
+    spec = importlib.util.spec_from_file_location("dragoman_build", path)
+    assert spec is not None  # noqa: S101 - it is a file of ours
+    assert spec.loader is not None  # noqa: S101
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _platform() -> str:
-    """The library needs this system and processor, but no particular Python."""
+    """A library needs this system and processor, but no particular Python."""
     return sysconfig.get_platform().replace("-", "_").replace(".", "_")

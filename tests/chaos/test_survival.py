@@ -24,6 +24,21 @@ def survivor(reference_bundle: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def in_python(reference_bundle: Path) -> Iterator[Server]:
+    """Without the door: every model has a stub of its own, which may die."""
+    with Server.start([f"en-de={reference_bundle}"], "--no-door", "--threads", "1") as server:
+        yield server
+
+
+@pytest.fixture
+def its_caller(in_python: Server) -> Iterator[Caller]:
+    caller = in_python.caller()
+    eventually(lambda: serves(caller))
+    yield caller
+    caller.close()
+
+
 @pytest.fixture
 def caller(survivor: Server) -> Iterator[Caller]:
     caller = survivor.caller()
@@ -111,37 +126,47 @@ def test_a_dead_stub_is_noticed_and_triton_is_replaced(survivor: Server, caller:
 
 @pytest.mark.parametrize("model", ["translate_stream", "encoder", "decoder"])
 def test_readiness_is_false_while_a_stub_is_dead_and_true_when_all_models_serve_again(
-    survivor: Server, caller: Caller, model: str
+    in_python: Server, its_caller: Caller, model: str
 ) -> None:
     """Of the models that nobody probes: Triton by itself would stay ready for ever."""
-    (stub,) = [pid for pid in survivor.children()["stub"] if f"{model}_0" in " ".join(psutil.Process(pid).cmdline())]
-    assert ready(caller)
+    (stub,) = [pid for pid in in_python.children()["stub"] if f"{model}_0" in " ".join(psutil.Process(pid).cmdline())]
+    assert ready(its_caller)
     os.kill(stub, signal.SIGKILL)
-    eventually(lambda: not ready(caller), timeout_s=10)
-    eventually(lambda: ready(caller), timeout_s=20)
-    assert serves(caller), "ready means that a request is answered now"
-    assert "".join(response["chunk"] for response in caller.stream("Are you there?", cache=False))
-    session, _ = caller.encode(["Are you there?"])
-    assert caller.decode(session, {"do": "step", "candidates": 1}, [(0, -1, 0)])["BEST_TOKENS"].size == 1
-    caller.decode(session, {"do": "close"})
+    eventually(lambda: not ready(its_caller), timeout_s=10)
+    eventually(lambda: ready(its_caller), timeout_s=20)
+    assert serves(its_caller), "ready means that a request is answered now"
+    assert "".join(response["chunk"] for response in its_caller.stream("Are you there?", cache=False))
+    session, _ = its_caller.encode(["Are you there?"])
+    assert its_caller.decode(session, {"do": "step", "candidates": 1}, [(0, -1, 0)])["BEST_TOKENS"].size == 1
+    its_caller.decode(session, {"do": "close"})
 
 
-def test_the_probe_of_a_health_check_fails_while_the_stub_is_dead_and_no_longer(survivor: Server, caller: Caller) -> None:
-    probe = ["probe", "--to", survivor.grpc, "--timeout", "2"]
+def test_the_probe_of_a_health_check_fails_while_the_stub_is_dead_and_no_longer(
+    in_python: Server, its_caller: Caller
+) -> None:
+    probe = ["probe", "--to", in_python.grpc, "--timeout", "2"]
     assert main(probe) == 0
-    (stub,) = [pid for pid in survivor.children()["stub"] if "translate_0" in " ".join(psutil.Process(pid).cmdline())]
+    (stub,) = [pid for pid in in_python.children()["stub"] if "translate_0" in " ".join(psutil.Process(pid).cmdline())]
     os.kill(stub, signal.SIGKILL)
     eventually(lambda: main(probe) == 1, timeout_s=10)
     eventually(lambda: main(probe) == 0, timeout_s=20)
 
 
-def test_a_stub_that_hangs_is_noticed_by_a_real_request(survivor: Server, caller: Caller) -> None:
-    before = survivor.children()
+def test_a_stub_that_hangs_is_noticed_by_a_real_request(in_python: Server, its_caller: Caller) -> None:
+    before = in_python.children()
     stopped = [pid for pid in before["stub"] if "translate_0" in " ".join(psutil.Process(pid).cmdline())]
     for pid in stopped or before["stub"]:
         os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: in_python.children()["triton"] not in ([], before["triton"]), timeout_s=40)
+    eventually(lambda: serves(its_caller), timeout_s=20)
+
+
+def test_a_triton_that_hangs_is_noticed_by_a_real_request(survivor: Server, caller: Caller) -> None:
+    before = survivor.children()
+    os.kill(before["triton"][0], signal.SIGSTOP)
     eventually(lambda: survivor.children()["triton"] not in ([], before["triton"]), timeout_s=40)
     eventually(lambda: serves(caller), timeout_s=20)
+    assert survivor.children()["engine"] == before["engine"]
 
 
 def test_a_killed_triton_is_replaced(survivor: Server, caller: Caller) -> None:

@@ -1,4 +1,4 @@
-"""Compiles the library: `python -m dragoman.kernels.build`. Installing the package does it, too (`hatch_build.py`).
+"""Compiles the kernels and the door: `python -m dragoman.kernels.build`. Installing does it, too (`hatch_build.py`).
 
 Standard library only, and nothing of dragoman: it runs before anything is installed.
 """
@@ -14,12 +14,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["CannotBuild", "build", "compiled", "compiler", "flags"]
+__all__ = ["CannotBuild", "build", "build_door", "compiled", "compiler", "flags"]
 
 HERE = Path(__file__).parent
 SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
 LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
 NAME = "libdragoman_kernels.so"
+DOOR = HERE.parent / "door"
+DOOR_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
+LINK_SOURCES = tuple(f"{name}.cpp" for name in ("asked_model", "channel", "frames", "link", "routes"))
+DOOR_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "tensors.cpp")
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
@@ -58,18 +62,22 @@ def flags() -> list[str]:
 
 
 def build(directory: Path = HERE) -> Path:
-    """Compile the library into `directory`; an old one stays until the new one is complete."""
+    """Compile the kernels into `directory`; an old library stays until the new one is complete."""
     if (machine := platform.machine().lower()) not in MACHINES:
         raise CannotBuild(f"the kernels are for x86-64, and this is {machine}, where ONNX Runtime's own are better")
-    sources = [HERE / "src" / name for name in (*SOURCES, *LOOPS)]
-    if missing := [source.name for source in sources if not source.is_file()]:
-        raise CannotBuild(f"{', '.join(missing)} can't be found beside {HERE.name}/build.py; install from the sources")
+    _require(HERE / "src", (*SOURCES, *LOOPS))
     command = [*compiler(), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        made, objects = Path(scratch) / NAME, compiled(command, Path(scratch))
-        linked = subprocess.run([*command, "-shared", "-o", made, *objects, *_static(command[:1])], check=False)
-        _require_success(linked.returncode, command[0])
-        return made.replace(directory / NAME)
+        return _linked(command, compiled(command, Path(scratch)), Path(scratch) / NAME).replace(directory / NAME)
+
+
+def build_door(directory: Path = DOOR) -> Path:
+    """Compile the door into `directory`, likewise."""
+    _require(DOOR / "src", DOOR_SOURCES)
+    command = [*compiler(), *flags()]
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        sources = [DOOR / "src" / name for name in DOOR_SOURCES]
+        return _linked(command, sources, Path(scratch) / DOOR_NAME).replace(directory / DOOR_NAME)
 
 
 def compiled(command: list[str], scratch: Path) -> list[Path]:
@@ -86,6 +94,17 @@ def compiled(command: list[str], scratch: Path) -> list[Path]:
     return sorted(scratch.glob("*/*.o"))
 
 
+def _require(directory: Path, names: tuple[str, ...]) -> None:
+    if missing := [name for name in names if not (directory / name).is_file()]:
+        raise CannotBuild(f"{', '.join(missing)} can't be found in {directory}; install from the sources")
+
+
+def _linked(command: list[str], inputs: list[Path], output: Path) -> Path:
+    linked = subprocess.run([*command, "-shared", "-o", output, *inputs, *_static(command[:1])], check=False)
+    _require_success(linked.returncode, command[0])
+    return output
+
+
 def _require_success(code: int, command: str) -> None:
     if code != 0:
         raise CannotBuild(f"{command} ended with {code}; its message stands above")
@@ -99,6 +118,7 @@ def _static(command: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     try:
+        print(build_door())
         print(build())
     except CannotBuild as cause:
-        sys.exit(f"the kernels are not built: {cause}")
+        sys.exit(f"kernels or door are not built: {cause}")

@@ -9,7 +9,6 @@ from pathlib import Path
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.supervisor.keeper import KeeperTimes
 from dragoman.serving.triton.flags import Address, Tls, TritonFlags
-from dragoman.serving.triton.installation import model_repository
 from dragoman.wire import Limits
 
 __all__ = ["BundleSpec", "ServerConfig"]
@@ -41,6 +40,8 @@ class ServerConfig:
     limits: Limits = field(default_factory=Limits)
     times: KeeperTimes = field(default_factory=KeeperTimes)
     hold_s: float = 10.0
+    door: bool = True
+    """Let the door take requests, where it is built; else Triton's Python stubs do."""
     log_level: str = "info"
     log_requests: bool = False
 
@@ -53,9 +54,9 @@ class ServerConfig:
             bundle.name, bundle.path, self.engine, self.limits, self.probe_id, self.log_level, self.log_requests
         )
 
-    def triton_flags(self, backend_directory: Path, shared_memory_prefix: str) -> TritonFlags:
+    def triton_flags(self, models: Path, backend_directory: Path, shared_memory_prefix: str) -> TritonFlags:
         return TritonFlags(
-            model_repository=model_repository(),
+            model_repository=models,
             backend_directory=backend_directory,
             grpc=self.grpc,
             metrics=self.metrics,

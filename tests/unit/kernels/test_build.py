@@ -17,6 +17,7 @@ import pytest
 from dragoman.kernels import LIBRARY, build
 
 ROOT = Path(__file__).parents[3]
+DOOR_ENTRIES = ("Initialize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
 COMPILERS = ("g++", "clang++", "c++")
 can_compile = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="there is no C++ compiler")
 
@@ -37,6 +38,18 @@ def test_a_built_library_is_complete_alone_and_onnxruntime_takes_it(tmp_path: Pa
         needed = subprocess.run([ldd, str(library)], capture_output=True, text=True, check=True).stdout
         assert "libstdc++" not in needed
         assert "libgcc" not in needed
+
+
+@can_compile
+def test_a_built_door_is_complete_but_for_what_triton_has(tmp_path: Path) -> None:
+    library = build.build_door(tmp_path)
+    assert list(tmp_path.iterdir()) == [library]
+    if (nm := shutil.which("nm")) is not None:
+        names = subprocess.run([nm, "-D", str(library)], capture_output=True, text=True, check=True).stdout.splitlines()
+        exported = {line.split()[-1] for line in names if " T " in line}
+        assert exported == {f"TRITONBACKEND_{name}" for name in DOOR_ENTRIES}
+        missing = {line.split()[-1].partition("@") for line in names if " U " in line}
+        assert all(name.startswith("TRITON") or version for name, _, version in missing)
 
 
 @pytest.mark.usefixtures("no_compiler")
@@ -84,7 +97,7 @@ def test_the_command_says_in_a_line_what_is_missing() -> None:
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("the kernels are not built: CXX=/nowhere/g++")
+    assert done.stderr.startswith("kernels or door are not built: CXX=/nowhere/g++")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -121,8 +134,9 @@ def test_a_wheel_has_the_library_and_is_for_this_system_only(source: Path) -> No
     wheel, _ = made_wheel(source)
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
     with zipfile.ZipFile(wheel) as content:
-        assert content.read(f"dragoman/kernels/{build.NAME}").startswith(b"\x7fELF")
-        assert not any(name.startswith("dragoman/kernels/src/") for name in content.namelist())
+        for library in (f"kernels/{build.NAME}", f"door/{build.DOOR_NAME}"):
+            assert content.read(f"dragoman/{library}").startswith(b"\x7fELF")
+        assert not any("/src/" in name for name in content.namelist())
 
 
 @needs_hatchling
@@ -134,3 +148,4 @@ def test_a_wheel_made_without_a_compiler_has_the_sources_instead(source: Path) -
     names = set(zipfile.ZipFile(wheel).namelist())
     assert not any(name.endswith(".so") for name in names)
     assert {f"dragoman/kernels/src/{name}" for name in (*build.SOURCES, *build.LOOPS)} <= names
+    assert {f"dragoman/door/src/{name}" for name in build.DOOR_SOURCES} <= names

@@ -1,4 +1,4 @@
-"""The stub's end of the link, between a supervisor and engines that do exactly what the test says."""
+"""The server's end of the link, in Python and in C++, between a supervisor and engines that do what the test says."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ import pytest
 
 from dragoman.serving.failures import Failure
 from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind, json_frame
+from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.triton.routes import RoutingTable
 from dragoman.serving.triton.stub_link import StubLink
 from dragoman.wire import ErrorCode
+from native_link import NativeLink, can_compile
+
+Link = StubLink | NativeLink
 
 
 class Peer:
@@ -86,11 +89,13 @@ class Recorded:
 class Stage:
     """A supervisor, the link under test, and as many engines as the test starts."""
 
-    def __init__(self, directory: Path, bundles: tuple[str, ...] = ("en-de",), hold_s: float = 5.0) -> None:
+    def __init__(
+        self, kind: type[Link], directory: Path, bundles: tuple[str, ...] = ("en-de",), hold_s: float = 5.0
+    ) -> None:
         self.directory = directory
         self.supervisor = Peer(directory / "supervisor.sock")
         self.table = RoutingTable(bundles=bundles, hold_s=hold_s)
-        self.link = StubLink(self.supervisor.path, "translate")
+        self.link = kind(self.supervisor.path, "translate")
         self.supervisor.accept()
         assert self.supervisor.next_frame().parts[0] == b"translate"
         self.engines: list[Peer] = []
@@ -105,7 +110,9 @@ class Stage:
 
     def publish(self, **changes: object) -> None:
         self.table = dataclasses.replace(self.table, **changes)  # type: ignore[arg-type]
-        self.supervisor.channel.send(json_frame(Kind.ROUTES, dataclasses.asdict(self.table)))
+        told = self.link.tables
+        self.supervisor.channel.send(self.table.frame())
+        self.until(lambda: self.link.tables > told)
 
     def submit(self, kind: Kind = Kind.TRANSLATE, parts: tuple[bytes, ...] = (b"", b"hello")) -> Recorded:
         reply = Recorded()
@@ -130,9 +137,16 @@ def directory() -> Iterator[Path]:
         yield Path(short)
 
 
+@pytest.fixture(params=[StubLink, pytest.param(NativeLink, marks=can_compile)])
+def kind(request: pytest.FixtureRequest) -> type[Link]:
+    """Which of them is tested."""
+    chosen: type[Link] = request.param
+    return chosen
+
+
 @pytest.fixture
-def stage(directory: Path) -> Iterator[Stage]:
-    stage = Stage(directory)
+def stage(kind: type[Link], directory: Path) -> Iterator[Stage]:
+    stage = Stage(kind, directory)
     yield stage
     stage.close()
 
@@ -240,17 +254,15 @@ def test_work_that_killed_two_engines_is_not_given_a_third(stage: Stage) -> None
 
 def test_a_request_before_any_engine_waits_for_one(stage: Stage) -> None:
     stage.publish()
-    stage.until(lambda: stage.link._routes.table.bundles == ("en-de",))
     reply = stage.submit()
     engine = stage.engine()
     engine.channel.send(Frame(Kind.ANSWER, engine.next_frame().request, ()))
     assert reply.code() is None
 
 
-def test_nobody_is_held_for_ever(directory: Path) -> None:
-    stage = Stage(directory, hold_s=0.1)
+def test_nobody_is_held_for_ever(kind: type[Link], directory: Path) -> None:
+    stage = Stage(kind, directory, hold_s=0.1)
     stage.publish()
-    stage.until(lambda: stage.link._routes.table.bundles == ("en-de",))
     assert stage.submit().code() is ErrorCode.RESTARTING
     stage.close()
 
@@ -270,7 +282,6 @@ def test_a_draining_server_refuses_newcomers_and_finishes_the_rest(stage: Stage)
     admitted = stage.submit()
     number = engine.next_frame().request
     stage.publish(draining=True)
-    stage.until(lambda: stage.link._routes.table.draining)
     assert stage.submit().code() is ErrorCode.DRAINING
     engine.channel.send(Frame(Kind.ANSWER, number, ()))
     assert admitted.code() is None
@@ -312,8 +323,8 @@ class TestSessions:
 
 class TestSeveralBundles:
     @pytest.fixture
-    def stage(self, directory: Path) -> Iterator[Stage]:
-        stage = Stage(directory, bundles=("en-de", "de-en"))
+    def stage(self, kind: type[Link], directory: Path) -> Iterator[Stage]:
+        stage = Stage(kind, directory, bundles=("en-de", "de-en"))
         yield stage
         stage.close()
 
@@ -337,8 +348,8 @@ def test_a_request_that_no_frame_could_carry_is_refused_here(stage: Stage) -> No
     assert reply.code() is ErrorCode.INVALID_REQUEST
 
 
-def test_closing_leaves_nobody_without_a_last_word(directory: Path) -> None:
-    stage = Stage(directory)
+def test_closing_leaves_nobody_without_a_last_word(kind: type[Link], directory: Path) -> None:
+    stage = Stage(kind, directory)
     engine = stage.engine()
     reply = stage.submit()
     engine.next_frame()

@@ -47,7 +47,7 @@ class Kind(IntEnum):
     READY = 23  # [JSON]
     FAILED = 24  # [message]
     # the supervisor to a stub
-    ROUTES = 30  # [JSON]
+    ROUTES = 30  # [state, restarts, then of each bundle its name and its sockets]: RoutingTable
 
 
 @dataclass(frozen=True, slots=True)

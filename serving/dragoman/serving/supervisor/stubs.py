@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from pathlib import Path
 
 from dragoman.errors import ServeError
-from dragoman.serving.link.frames import Kind, json_frame
 from dragoman.serving.link.stream import FrameStream
 from dragoman.serving.triton.routes import RoutingTable
 
@@ -32,7 +30,7 @@ class StubDesk:
 
     def publish(self, table: RoutingTable) -> None:
         self.table = table
-        frame = json_frame(Kind.ROUTES, dataclasses.asdict(table))
+        frame = table.frame()
         for stream in self._streams:
             stream.send(frame)
 
@@ -53,7 +51,7 @@ class StubDesk:
         try:
             hello = await stream.receive()
             self._streams[stream] = hello.parts[0].decode()
-            stream.send(json_frame(Kind.ROUTES, dataclasses.asdict(self.table)))
+            stream.send(self.table.frame())
             while True:
                 await stream.receive()
         except ServeError:

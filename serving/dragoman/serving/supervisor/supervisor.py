@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from dragoman import door
 from dragoman.errors import ServeError
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.logs import event
 from dragoman.serving.supervisor.keeper import EngineKeeper
 from dragoman.serving.supervisor.stubs import StubDesk
 from dragoman.serving.supervisor.triton_keeper import TritonKeeper
-from dragoman.serving.triton.installation import find_installation
+from dragoman.serving.triton.installation import find_installation, model_repository
 from dragoman.serving.triton.probe import Probe
+from dragoman.serving.triton.repository import with_door
 from dragoman.serving.triton.routes import RoutingTable
 
 __all__ = ["Announcer", "Supervisor"]
@@ -89,11 +91,15 @@ class Supervisor:
         installation = find_installation(directory / "triton")
         self._triton = TritonKeeper(
             installation,
-            config.triton_flags(installation.backend_directory, shared_memory_prefix=f"{directory.name}-"),
+            config.triton_flags(self._models(directory), installation.backend_directory, f"{directory.name}-"),
             self._desk,
             self._engines,
             Probe(config.grpc, config.probe_id, config.tls, config.tls_server_name),
         )
+
+    def _models(self, directory: Path) -> Path:
+        library = door.library() if self._config.door else None
+        return model_repository() if library is None else with_door(library, directory / "models")
 
     async def _start(self) -> None:
         """Engines and Triton at the same time: Triton's models wait for their engines."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import struct
 from dataclasses import dataclass, field
-from typing import Any
 
 from dragoman.errors import InvalidRequest
 from dragoman.serving.link.channel import Channel, ChannelClosed
+from dragoman.serving.link.frames import Frame, Kind
 
 __all__ = ["Engine", "Routes", "RoutingTable"]
+
+_STATE = struct.Struct("<?d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,22 @@ class RoutingTable:
     hold_s: float = 10.0
     restarts: dict[str, int] = field(default_factory=dict)
 
+    def frame(self) -> Frame:
+        """Plain parts, for C++ reads them, too: draining and hold, restarts, then each bundle and its sockets."""
+        parts = [_STATE.pack(self.draining, self.hold_s), json.dumps(self.restarts).encode()]
+        for bundle in self.bundles:
+            parts += [bundle.encode(), "\0".join(self.sockets.get(bundle, ())).encode()]
+        return Frame(Kind.ROUTES, 0, tuple(parts))
+
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> RoutingTable:
-        sockets = {bundle: tuple(each) for bundle, each in raw["sockets"].items()}
-        return cls(**{**raw, "bundles": tuple(raw["bundles"]), "sockets": sockets})
+    def from_frame(cls, frame: Frame) -> RoutingTable:
+        state, restarts, *pairs = frame.parts
+        draining, hold_s = _STATE.unpack(state)
+        named = {
+            bundle.decode(): tuple(sockets.decode().split("\0")) if sockets else ()
+            for bundle, sockets in zip(pairs[::2], pairs[1::2], strict=True)
+        }
+        return cls(tuple(named), named, draining, hold_s, json.loads(restarts))
 
 
 @dataclass(eq=False, slots=True)

@@ -81,6 +81,7 @@ class StubLink:
         self._lock = threading.Lock()  # guards routes and pending; never held while a reply is called
         self._routed = threading.Event()
         self._closing = False
+        self.tables = 0  # routing tables that it was told
         self._selector = selectors.DefaultSelector()
         self._supervisor = Channel.connect(supervisor)
         self._supervisor.send(Frame(Kind.HELLO, 0, (name.encode(), str(os.getpid()).encode())))
@@ -197,7 +198,7 @@ class StubLink:
             return
         for frame in frames:
             if frame.kind is Kind.ROUTES:
-                self._take_table(RoutingTable.from_json(frame.json()))
+                self._take_table(RoutingTable.from_frame(frame))
 
     def _take_table(self, table: RoutingTable) -> None:
         with self._lock:
@@ -207,6 +208,7 @@ class StubLink:
                 for pending in self._pending.values():
                     if pending.engine is None and pending.bundle == engine.bundle:
                         self._give(pending, engine)
+            self.tables += 1
         if self._on_table:
             self._on_table(table)
         if all(table.sockets.get(bundle) for bundle in table.bundles):

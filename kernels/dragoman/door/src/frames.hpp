@@ -1,0 +1,65 @@
+// One message between two of our processes, as dragoman.serving.link.frames writes it:
+//   u32 bytes that follow · u8 kind · u64 request · u32 parts · (u32 length · bytes) for each part; little-endian.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace dragoman {
+
+enum class Kind : std::uint8_t {
+  hello = 1,
+  translate = 2,
+  stream = 3,
+  encode = 4,
+  decode = 5,
+  cancel = 6,
+  started = 10,
+  answer = 11,
+  chunk = 12,
+  error = 13,
+  metrics = 14,
+  routes = 30,
+};
+
+constexpr std::size_t kMostFrameBytes = std::size_t{256} << 20;
+
+// What came over a socket is not what we say to each other.
+struct BrokenStream : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Frame {
+  Kind kind;
+  std::uint64_t request = 0;
+  std::vector<std::string> parts;
+
+  std::string encoded() const;
+};
+
+// Turns the bytes of a stream into frames, however they were cut on the way.
+class FrameReader {
+ public:
+  void feed(const char* bytes, std::size_t count, std::vector<Frame>& frames);
+
+ private:
+  std::string held_;
+};
+
+// Numbers as they lie in memory; the processes run on one machine, which is a little-endian one.
+template <typename Number>
+void append_number(std::string& text, Number number) {
+  text.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+template <typename Number>
+Number number_at(const char* bytes) {
+  Number number;
+  __builtin_memcpy(&number, bytes, sizeof number);
+  return number;
+}
+
+}  // namespace dragoman

@@ -1,0 +1,58 @@
+// Which engine process a request goes to, as the supervisor says.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "channel.hpp"
+#include "failure.hpp"
+
+namespace dragoman {
+
+// What the supervisor tells every door, again whenever something changes (dragoman.serving.triton.routes.RoutingTable).
+struct RoutingTable {
+  std::vector<std::string> bundles;
+  std::map<std::string, std::vector<std::string>> sockets;  // of the engines of each bundle that answer now
+  bool draining = false;
+  double hold_s = 10.0;
+
+  static RoutingTable from(const Frame& frame);
+  bool is_complete() const;  // every bundle has an engine
+};
+
+// One engine process as a door sees it; `key` starts the name of every session it holds.
+struct Engine {
+  Engine(std::string bundle, const std::string& socket);
+
+  const std::string bundle, socket, key;
+  Channel channel;
+  int open = 0;          // requests that it has not answered yet
+  bool writing = false;  // is it watched for when it can take more?
+  bool gone = false;
+};
+
+using EnginePointer = std::shared_ptr<Engine>;
+
+// The engines that answer, and those that only finish what they have.
+class Routes {
+ public:
+  // Take a new table; the engines that were not connected to yet.
+  std::vector<EnginePointer> update(RoutingTable table);
+  void forget(const EnginePointer& engine);
+
+  const RoutingTable& table() const { return table_; }
+  const std::vector<EnginePointer>& all() const { return all_; }
+  // Who answers for `bundle` now: the one with the least to do, of idle ones the first; none while it is being restarted.
+  EnginePointer engine(const std::string& bundle) const;
+  EnginePointer engine_of_session(const std::string& session) const;
+  // The bundle that the options ask for; false when there is none, and then `failure` says why.
+  bool bundle_for(const std::string& options, std::string& bundle, Failure& failure) const;
+
+ private:
+  RoutingTable table_;
+  std::vector<EnginePointer> all_;
+};
+
+}  // namespace dragoman

@@ -1,0 +1,102 @@
+// The little that we use of Triton's C interface for backends, version 1. The server has these functions, and the dynamic
+// linker finds them there: nothing of Triton is needed to compile.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+struct TRITONSERVER_Error;
+struct TRITONBACKEND_Backend;
+struct TRITONBACKEND_Model;
+struct TRITONBACKEND_ModelInstance;
+struct TRITONBACKEND_Request;
+struct TRITONBACKEND_Response;
+struct TRITONBACKEND_Input;
+struct TRITONBACKEND_Output;
+
+enum TRITONSERVER_Error_Code {
+  TRITONSERVER_ERROR_UNKNOWN,
+  TRITONSERVER_ERROR_INTERNAL,
+  TRITONSERVER_ERROR_NOT_FOUND,
+  TRITONSERVER_ERROR_INVALID_ARG,
+  TRITONSERVER_ERROR_UNAVAILABLE,
+  TRITONSERVER_ERROR_UNSUPPORTED,
+  TRITONSERVER_ERROR_ALREADY_EXISTS,
+  TRITONSERVER_ERROR_CANCELLED,
+};
+
+enum TRITONSERVER_DataType {
+  TRITONSERVER_TYPE_BOOL = 1,
+  TRITONSERVER_TYPE_INT32 = 8,
+  TRITONSERVER_TYPE_FP32 = 11,
+  TRITONSERVER_TYPE_BYTES = 13,
+};
+
+enum TRITONSERVER_MemoryType { TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED, TRITONSERVER_MEMORY_GPU };
+
+constexpr std::uint32_t kResponseFinal = 1, kReleaseAll = 1;
+
+TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message);
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error);
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error);
+
+TRITONSERVER_Error* TRITONBACKEND_ApiVersion(std::uint32_t* major, std::uint32_t* minor);
+TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name);
+TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state);
+TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Model** model);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, bool success, std::uint64_t exec_start_ns,
+    std::uint64_t compute_start_ns, std::uint64_t compute_end_ns, std::uint64_t exec_end_ns);
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
+    TRITONBACKEND_ModelInstance* instance, std::uint64_t batch_size, std::uint64_t exec_start_ns,
+    std::uint64_t compute_start_ns, std::uint64_t compute_end_ns, std::uint64_t exec_end_ns);
+
+TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request, std::uint32_t* count);
+TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request* request, std::uint32_t index, TRITONBACKEND_Input** input);
+TRITONSERVER_Error* TRITONBACKEND_InputProperties(
+    TRITONBACKEND_Input* input, const char** name, TRITONSERVER_DataType* type, const std::int64_t** shape,
+    std::uint32_t* dimensions, std::uint64_t* bytes, std::uint32_t* buffers);
+TRITONSERVER_Error* TRITONBACKEND_InputBuffer(
+    TRITONBACKEND_Input* input, std::uint32_t index, const void** buffer, std::uint64_t* bytes,
+    TRITONSERVER_MemoryType* memory, std::int64_t* memory_id);
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* request, std::uint32_t* count);
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* request, std::uint32_t index, const char** name);
+TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled);
+TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, std::uint32_t flags);
+
+TRITONSERVER_Error* TRITONBACKEND_ResponseNew(TRITONBACKEND_Response** response, TRITONBACKEND_Request* request);
+TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* response);
+TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
+    TRITONBACKEND_Response* response, TRITONBACKEND_Output** output, const char* name, TRITONSERVER_DataType type,
+    const std::int64_t* shape, std::uint32_t dimensions);
+TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(
+    TRITONBACKEND_Output* output, void** buffer, std::uint64_t bytes, TRITONSERVER_MemoryType* memory, std::int64_t* memory_id);
+TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, std::uint32_t flags, TRITONSERVER_Error* error);
+
+}  // extern "C"
+
+#include <stdexcept>
+
+namespace dragoman {
+
+// Triton refused something.
+struct TritonError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Throws what Triton complains of.
+inline void check(TRITONSERVER_Error* error) {
+  if (error == nullptr) return;
+  const TritonError thrown(TRITONSERVER_ErrorMessage(error));
+  TRITONSERVER_ErrorDelete(error);
+  throw thrown;
+}
+
+// For the last things that are done to a request: nobody is left who could be told.
+inline void ignore(TRITONSERVER_Error* error) {
+  if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+}
+
+}  // namespace dragoman
