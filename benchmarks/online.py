@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,16 +67,25 @@ class Batching:
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """What is served and how it is loaded: the rate that both sides are tuned at, the one the climb starts with, and how
+class Pace:
+    """The rate that loads nobody, the one that both sides are tuned at, the one the climb starts with, its steps, and how
     long a round is, so that there is a 99th percentile to speak of."""
+
+    idle_rate: float
+    tuning_rate: float
+    first_rate: float
+    step: float
+    round_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What is served and how it is loaded."""
 
     checkpoint: Path
     precision: Precision
     beam: int
-    tuning_rate: float
-    first_rate: float
-    round_s: float
+    pace: Pace
     texts: tuple[str, ...]
 
 
@@ -90,9 +99,8 @@ class Engines:
 
 BATCHINGS = (Batching(1, 2, 0), Batching(2, 1, 0), Batching(1, 2, 2000), Batching(2, 1, 2000))
 ENGINES = (Engines(1, 1), Engines(1, 2), Engines(2, 1))
-STEP = 1.25
 ROUNDS = 3
-PACES = {REFERENCE.name: (1000.0, 300.0, 3.0), ENLARGED.name: (60.0, 40.0, 5.0)}
+PACES = {REFERENCE.name: Pace(20.0, 1000.0, 600.0, 1.125, 3.0), ENLARGED.name: Pace(4.0, 60.0, 20.0, 1.25, 5.0)}
 
 Choice = TypeVar("Choice", Batching, Engines)
 
@@ -103,10 +111,9 @@ def measure_online(quick: bool = False, precision: Precision = "int8", beam: int
 
 
 def _contest(model: str, precision: Precision, beam: int, quick: bool) -> Contest:
-    tuning_rate, first_rate, round_s = PACES[model]
-    checkpoint, seconds = checkpoint_of(model, CACHE), round_s / 2 if quick else round_s
+    checkpoint, pace = checkpoint_of(model, CACHE), PACES[model]
     texts = _that_end(read_sentences(1000)[0], bundle_of(checkpoint, precision))
-    return Contest(checkpoint, precision, beam, tuning_rate, first_rate, seconds, texts)
+    return Contest(checkpoint, precision, beam, replace(pace, round_s=pace.round_s / 2) if quick else pace, texts)
 
 
 def _that_end(texts: Sequence[str], bundle: Path) -> tuple[str, ...]:
@@ -136,11 +143,12 @@ def _best(
     contest: Contest,
 ) -> Choice:
     """The choice with the lowest p99 at a rate that loads this machine; the better of two rounds."""
+    pace = contest.pace
 
     def p99_ms(choice: Choice) -> float:
         with served(contest, choice) as side:
-            p99 = min(_load(side, contest, contest.tuning_rate, contest.round_s)["p99_ms"] for _ in range(2))
-        print(f"  {contest.checkpoint.name} {choice}: p99 {p99:.0f} ms at {contest.tuning_rate:g}/s", file=sys.stderr)
+            p99 = min(_load(side, contest, pace.tuning_rate, pace.round_s)["p99_ms"] for _ in range(2))
+        print(f"  {contest.checkpoint.name} {choice}: p99 {p99:.1f} ms at {pace.tuning_rate:g}/s", file=sys.stderr)
         return p99
 
     return min(choices, key=p99_ms)
@@ -148,24 +156,25 @@ def _best(
 
 def _climb(sides: dict[str, Served], contest: Contest) -> dict[str, Any]:
     curves: dict[str, Any] = {}
+    pace = contest.pace
     for name, side in sides.items():
-        _load(side, contest, contest.first_rate / 3, 2)
-        unloaded = _load(side, contest, contest.first_rate / 15, 3 * contest.round_s)["p50_ms"]
+        _load(side, contest, pace.first_rate / 3, 2)
+        unloaded = _load(side, contest, pace.idle_rate, 3 * pace.round_s)["p50_ms"]
         curves[name] = {"unloaded_ms": unloaded, "limit_ms": LIMIT * unloaded, "points": []}
     loosest = max(curve["limit_ms"] for curve in curves.values())
-    rate, climbing = contest.first_rate, set(sides)
+    rate, climbing = pace.first_rate, set(sides)
     while climbing:
         loads: dict[str, list[dict[str, float]]] = {name: [] for name in sides if name in climbing}
         for number in range(ROUNDS):
             for name in sorted(loads, reverse=bool(number % 2)):
-                loads[name].append(_load(sides[name], contest, rate, contest.round_s, seed=number))
+                loads[name].append(_load(sides[name], contest, rate, pace.round_s, seed=number))
         for name, points in loads.items():
             median = _median(points)
             curves[name]["points"].append({**median, "rounds": points})
-            print(f"  {name} at {rate:g}/s: p50 {median['p50_ms']:.0f}, p99 {median['p99_ms']:.0f} ms", file=sys.stderr)
+            print(f"  {name} at {rate:g}/s: p50 {median['p50_ms']:.1f}, p99 {median['p99_ms']:.1f} ms", file=sys.stderr)
             if has_failed_twice(curves[name]["points"], loosest):
                 climbing.discard(name)
-        rate = round(rate * STEP, 1)
+        rate = round(rate * pace.step, 1)
     return curves
 
 

@@ -14,6 +14,13 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 OURS, THEIRS, LIMIT = "#1f77b4", "#d62728", "#7f7f7f"
+GROWTH_AXES = {
+    "groups": "step: sources (batch)",
+    "width": "step: beam",
+    "cache": "step: tokens said before",
+    "source": "step: source tokens",
+    "vocabulary": "step: vocabulary",
+}
 
 
 def plot_offline(figures: dict[str, Any], directory: Path) -> None:
@@ -35,19 +42,22 @@ def plot_offline(figures: dict[str, Any], directory: Path) -> None:
 
 
 def plot_growth(figures: dict[str, Any], directory: Path) -> None:
-    """Milliseconds a step along each axis, beside its matrix products alone."""
+    """Milliseconds of a step and of whole translations along each axis, beside their matrix products alone."""
     curves = figures["curves"]
-    _, grid = plt.subplots(1, len(curves), figsize=(3.4 * len(curves), 3.2))
-    for axes, (axis, points) in zip(grid, curves.items(), strict=True):
+    columns = -(-len(curves) // 2)
+    _, grid = plt.subplots(2, columns, figsize=(3.6 * columns, 6.2))
+    for axes in grid.flat[len(curves) :]:
+        axes.axis("off")
+    for axes, (axis, points) in zip(grid.flat, curves.items(), strict=False):
         values = [point["value"] for point in points]
-        axes.plot(values, [point["step_s"] * 1000 for point in points], "o-", color=OURS, label="step")
-        axes.plot(values, [point["products_s"] * 1000 for point in points], "s--", color=LIMIT, label="its matrix products")
-        axes.set_xlabel(
-            {"groups": "sources (batch)", "width": "beam", "cache": "tokens said", "source": "source tokens"}.get(axis, axis)
+        axes.plot(values, [point["step_s"] * 1000 for point in points], "o-", color=OURS, label="all of it")
+        axes.plot(
+            values, [point["products_s"] * 1000 for point in points], "s--", color=LIMIT, label="matrix products alone"
         )
+        axes.set_xlabel(GROWTH_AXES.get(axis, axis))
         axes.set_ylim(bottom=0)
         axes.set_ylabel("ms")
-    grid[0].legend()
+    grid[0, 0].legend()
     _save(directory / "growth.png")
 
 
