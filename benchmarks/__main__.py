@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,12 @@ from benchmarks.peers import CTRANSLATE2, ROOT
 from benchmarks.results import RESULTS, read_results, write_results
 
 QUIET_LOAD = 0.7
+LESSER_PROCESSORS = {
+    "avx2": {
+        "DRAGOMAN_PROCESSOR": "avx2",
+        **dict.fromkeys(("CT2_FORCE_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"), "AVX2"),
+    }
+}
 
 
 def offline(grid: Grid) -> None:
@@ -25,11 +32,12 @@ def offline(grid: Grid) -> None:
     from benchmarks.offline import combined, measure_offline, summarise
     from benchmarks.offline_report import offline_table
 
-    records = read_results("offline").get("records", []) if grid.keeps_others else []
+    name = f"offline_{grid.processor}" if grid.processor else "offline"
+    records = read_results(name).get("records", []) if grid.keeps_others else []
     for measured in measure_offline(grid):
         records = combined(records, measured)
         summary = summarise(records)
-        write_results("offline", _described(summary=summary, records=records), offline_table(records, summary))
+        write_results(name, _described(summary=summary, records=records), offline_table(records, summary))
 
 
 def growth(grid: Grid) -> None:
@@ -94,6 +102,7 @@ def _narrowed(grid: Grid, given: argparse.Namespace) -> Grid:
         sentences=given.sentences or grid.sentences,
         cell_budget_s=given.cell_seconds or grid.cell_budget_s,
         keeps_others=given.keep_others,
+        processor=given.processor,
     )
 
 
@@ -106,7 +115,9 @@ def main() -> int:
     parser.add_argument("--sentences", type=int, help=f"real ones in a cell ({FULL.sentences}, quick {QUICK.sentences})")
     parser.add_argument("--cell-seconds", type=float, help="how long a cell is measured, when its rounds are short")
     parser.add_argument("--keep-others", action="store_true", help="offline: keep the results of cells not measured now")
+    parser.add_argument("--processor", choices=LESSER_PROCESSORS, help="offline: let both sides take this one for a lesser")
     given = parser.parse_args()
+    os.environ.update(LESSER_PROCESSORS.get(given.processor, {}))  # both sides' processes get them from here
     grid = _narrowed(QUICK if given.quick else FULL, given)
     if load_average() > QUIET_LOAD:
         print(f"this machine is busy (load {load_average():.1f}): wall times will say little", file=sys.stderr)

@@ -58,6 +58,7 @@ class Grid:
     cell_budget_s: float
     quick: bool = False
     keeps_others: bool = False
+    processor: str | None = None
 
     def cells(self) -> list[Cell]:
         """Cells of one model, precision and thread count stand together: they share the loaded workers."""
