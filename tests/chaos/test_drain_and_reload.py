@@ -13,9 +13,13 @@ import grpc
 import psutil
 import pytest
 
+from dragoman import door
 from served import Caller, Server, eventually, launch
 
 LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
+
+
+either_way = pytest.mark.parametrize("how", [[], ["--no-door"]], ids=["door", "stubs"])
 
 
 @pytest.fixture
@@ -42,12 +46,13 @@ def private_directory(temporary: Path) -> str:
 
 
 class TestDrain:
+    @either_way
     def test_finishes_what_was_admitted_refuses_the_rest_and_leaves_nothing(
-        self, reference_bundle: Path, temporary: Path
+        self, reference_bundle: Path, temporary: Path, how: list[str]
     ) -> None:
-        with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
+        with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1", *how) as server:
             private = private_directory(temporary)
-            assert shared_memory(private)
+            assert bool(shared_memory(private)) == bool(how or door.library() is None), "stubs have some, the door has none"
             caller = server.caller()
             processes = everything_of(server)
             admitted = [caller.translate_later([LONG] * 40, cache=False, beam_size=4) for _ in range(12)]
@@ -88,10 +93,11 @@ class TestDrain:
         assert not any(child.is_running() for child in family)
         assert list(temporary.glob("dragoman-*")) == []
 
+    @either_way
     def test_a_killed_supervisor_leaves_no_process_and_no_shared_memory(
-        self, reference_bundle: Path, temporary: Path
+        self, reference_bundle: Path, temporary: Path, how: list[str]
     ) -> None:
-        with Server.start([f"en-de={reference_bundle}"]) as server:
+        with Server.start([f"en-de={reference_bundle}"], *how) as server:
             processes = everything_of(server)
             server.process.kill()
             eventually(lambda: not any(process.is_running() for process in processes), timeout_s=20)

@@ -116,12 +116,12 @@ def test_an_engine_out_of_memory_fails_requests_or_is_replaced_but_serves_again(
     eventually(lambda: serves(caller), timeout_s=20)
 
 
-def test_a_dead_stub_is_noticed_and_triton_is_replaced(survivor: Server, caller: Caller) -> None:
-    before = survivor.children()
+def test_a_dead_stub_is_noticed_and_triton_is_replaced(in_python: Server, its_caller: Caller) -> None:
+    before = in_python.children()
     os.kill(before["stub"][0], signal.SIGKILL)
-    eventually(lambda: survivor.children()["triton"] not in ([], before["triton"]), timeout_s=20)
-    eventually(lambda: serves(caller), timeout_s=20)
-    assert survivor.children()["engine"] == before["engine"], "the engine need not die with Triton"
+    eventually(lambda: in_python.children()["triton"] not in ([], before["triton"]), timeout_s=20)
+    eventually(lambda: serves(its_caller), timeout_s=20)
+    assert in_python.children()["engine"] == before["engine"], "the engine need not die with Triton"
 
 
 @pytest.mark.parametrize("model", ["translate_stream", "encoder", "decoder"])

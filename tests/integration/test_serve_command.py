@@ -80,7 +80,7 @@ class TestRefusesToStart:
         described.parent.mkdir()
         described.write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # found before the numpy that is really there
-        code, complaint = attempt("--bundle", str(reference_bundle))
+        code, complaint = attempt("--bundle", str(reference_bundle), "--no-door")
         assert code == 1
         assert "numpy 2.1.0 is installed, but the embedded Triton needs numpy 1" in complaint
         assert "pip install 'numpy<2'" in complaint

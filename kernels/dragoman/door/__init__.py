@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["LIBRARY", "MODELS", "library"]
+__all__ = ["LIBRARY", "library"]
 
 LIBRARY = Path(__file__).with_name("libtriton_dragoman.so")
-
-MODELS = ("translate", "translate_stream", "decoder")
-"""What it serves. The encoder stays in Python: its stub publishes everybody's metrics."""
 
 
 def library() -> Path | None:

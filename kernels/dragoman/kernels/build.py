@@ -23,7 +23,7 @@ NAME = "libdragoman_kernels.so"
 DOOR = HERE.parent / "door"
 DOOR_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
 LINK_SOURCES = tuple(f"{name}.cpp" for name in ("asked_model", "channel", "frames", "link", "routes"))
-DOOR_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "tensors.cpp")
+DOOR_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp")
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.

@@ -1,28 +1,46 @@
 """What is measured: one table, a recorder for the engine process, and the series a scrape shows.
 
-Publishing a number costs Triton's stub a message (~30 µs), so the engine counts by itself and sends what changed once a
+Publishing a number may cost a message between processes, so the engine counts by itself and sends what changed once a
 second. Triton's own histograms take one observation a message; ours are counted here and published as the three series
 that make a Prometheus histogram (`_bucket` with its `le`, `_sum`, `_count`), which `histogram_quantile` reads as ever.
 """
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METRICS", "PUBLISHED_BY", "Change", "Metric", "Recorder", "Series"]
+from dragoman.serving.link.frames import Frame, Kind
 
+__all__ = [
+    "METRICS",
+    "PUBLISHED_BY",
+    "Change",
+    "Metric",
+    "Recorder",
+    "Series",
+    "changes_frame",
+    "read_changes",
+    "series_frame",
+]
+
+_AMOUNT = struct.Struct("<d")
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A measured thing; every series of it has the label `model`, and `label` beside it when that is set."""
+    """A measured thing; every series of it has the label `model`, and `label` beside it when that is set.
+
+    Of several engines counters and gauges are added up; of shares the mean is shown.
+    """
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Literal["counter", "gauge", "share", "histogram"]
     help: str
     label: str | None = None
     buckets: tuple[float, ...] = ()
@@ -44,7 +62,7 @@ class Series:
     """A family of numbers as Prometheus sees it."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "share"]
     help: str
     label: str | None
 
@@ -72,8 +90,8 @@ CALLS_AT_ONCE = Metric("dragoman_calls_at_once", "gauge", "Decoder steps that ma
 PREEMPTIONS = Metric("dragoman_preemptions_total", "counter", "Sentences that gave way for want of cache and began again")
 RUNNING = Metric("dragoman_running_requests", "gauge", "Sentences in the running batch")
 QUEUED = Metric("dragoman_queued_requests", "gauge", "Sentences waiting for the running batch")
-OCCUPANCY = Metric("dragoman_batch_occupancy", "gauge", "Rows of the running batch over the most it may have")
-CACHE_USED = Metric("dragoman_cache_used_ratio", "gauge", "Share of the cache memory in use")
+OCCUPANCY = Metric("dragoman_batch_occupancy", "share", "Rows of the running batch over the most it may have")
+CACHE_USED = Metric("dragoman_cache_used_ratio", "share", "Share of the cache memory in use")
 SESSIONS = Metric("dragoman_sessions", "gauge", "Open client-driven sessions")
 CACHE_HITS = Metric("dragoman_response_cache_hits_total", "counter", "Texts answered from the response cache")
 CACHE_MISSES = Metric("dragoman_response_cache_misses_total", "counter", "Texts looked for in the response cache in vain")
@@ -112,6 +130,31 @@ PUBLISHED_BY = b"encoder"
 
 Change = tuple[str, str, float]
 """Series name, value of its label ("" without one), and what a counter grew by or a gauge is now."""
+
+
+def series_frame() -> Frame:
+    """All series, for who publishes them and does not know this table: name, kind, help and label of each."""
+    found = [series for metric in METRICS for series in metric.series]
+    return Frame(
+        Kind.SERIES,
+        0,
+        tuple(part.encode() for each in found for part in (each.name, each.kind, each.help, each.label or "")),
+    )
+
+
+def changes_frame(changes: Sequence[Change]) -> Frame:
+    """What an engine tells who publishes: name, label and amount of each."""
+    parts = [(name.encode(), label.encode(), _AMOUNT.pack(amount)) for name, label, amount in changes]
+    return Frame(Kind.METRICS, 0, tuple(part for each in parts for part in each))
+
+
+def read_changes(frame: Frame) -> list[Change]:
+    """The changes of a METRICS frame."""
+    names, labels, amounts = (frame.parts[start::3] for start in range(3))
+    return [
+        (name.decode(), label.decode(), _AMOUNT.unpack(amount)[0])
+        for name, label, amount in zip(names, labels, amounts, strict=True)
+    ]
 
 
 @dataclass(slots=True)

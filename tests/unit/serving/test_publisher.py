@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dragoman.serving.link.frames import Kind, json_frame
-from dragoman.serving.metrics import OCCUPANCY, REQUESTS, RUNNING
+from dragoman.serving.metrics import OCCUPANCY, REQUESTS, RUNNING, changes_frame
 from dragoman.serving.triton.publisher import Publisher
 from dragoman.serving.triton.routes import RoutingTable
 
@@ -44,7 +43,7 @@ def test_counters_and_gauges_of_several_engines_add_up_and_shares_do_not() -> No
     publisher = Publisher(page)
     for engine, running, share in (("a.sock", 3, 0.5), ("b.sock", 1, 0.25)):
         changes = [(REQUESTS.name, "ok", 2), (RUNNING.name, "", running), (OCCUPANCY.name, "", share)]
-        publisher.take("en-de", engine, json_frame(Kind.METRICS, changes))
+        publisher.take("en-de", engine, changes_frame(changes))
     assert page.values[REQUESTS.name, ("en-de", "ok")] == 4
     assert page.values[RUNNING.name, ("en-de",)] == 4
     assert page.values[OCCUPANCY.name, ("en-de",)] == 0.375
@@ -54,7 +53,7 @@ def test_an_engine_that_is_gone_has_nothing_running() -> None:
     page = Page()
     publisher = Publisher(page)
     for engine in ("a.sock", "b.sock"):
-        publisher.take("en-de", engine, json_frame(Kind.METRICS, [(RUNNING.name, "", 2)]))
+        publisher.take("en-de", engine, changes_frame([(RUNNING.name, "", 2)]))
     publisher.take_table(RoutingTable(bundles=("en-de",), sockets={"en-de": ("b.sock",)}))
     assert page.values[RUNNING.name, ("en-de",)] == 2
     publisher.take_table(RoutingTable(bundles=("en-de",)))

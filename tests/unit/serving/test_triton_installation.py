@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from dragoman.errors import ServeError
-from dragoman.serving.triton.installation import check_libpython, check_numpy, embedded, find_installation, model_repository
+from dragoman.serving.triton.installation import (
+    check_libpython,
+    check_numpy,
+    embedded,
+    embedded_alone,
+    find_installation,
+    model_repository,
+)
 
 
 @pytest.fixture
@@ -48,6 +55,12 @@ def test_the_stub_stands_beside_the_backend(wheel: Path, tmp_path: Path) -> None
     backend = installation.backend_directory / "python"
     assert (backend / "triton_python_backend_stub").is_file()
     assert (backend / "libtriton_python.so").is_symlink()
+
+
+def test_with_the_door_no_stub_and_no_python_is_laid_out(wheel: Path, tmp_path: Path) -> None:
+    installation = embedded_alone(wheel, tmp_path / "private")
+    assert list(installation.backend_directory.iterdir()) == []
+    assert "PATH" not in installation.environment
 
 
 def test_the_first_python_on_the_servers_path_imports_what_this_one_does(tmp_path: Path) -> None:

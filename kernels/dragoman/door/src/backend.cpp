@@ -8,6 +8,7 @@
 
 #include "link.hpp"
 #include "models.hpp"
+#include "publisher.hpp"
 #include "tensors.hpp"
 #include "triton.hpp"
 
@@ -17,6 +18,7 @@ namespace dragoman {
 namespace {
 
 constexpr const char* kSupervisorVariable = "DRAGOMAN_SUPERVISOR";
+constexpr const char* kPublishedBy = "encoder";  // the model whose door publishes everybody's metrics: it has little else to do
 constexpr double kStartTimeout_s = 3600.0;  // a large model may take its time; the supervisor gives up earlier and says why
 
 const Failure kInternal = Failure::say("INTERNAL", "the server failed at this request; its log says why");
@@ -89,7 +91,10 @@ class TritonReply : public Reply {
 
 class Door {
  public:
-  explicit Door(const std::string& name) : model_(find_model(name)), link_(supervisor(name), name) {
+  explicit Door(const std::string& name)
+      : model_(find_model(name)),
+        publisher_(name == kPublishedBy ? std::make_unique<Publisher>() : nullptr),
+        link_(supervisor(name), name, publisher_.get()) {
     if (!link_.wait_until_routed(kStartTimeout_s)) throw std::runtime_error("no engine was ready in time");
   }
 
@@ -118,6 +123,7 @@ class Door {
   }
 
   const Model* const model_;
+  const std::unique_ptr<Publisher> publisher_;  // outlives the link, which tells it
   Link link_;
 };
 

@@ -22,6 +22,7 @@ enum class Kind : std::uint8_t {
   chunk = 12,
   error = 13,
   metrics = 14,
+  series = 29,
   routes = 30,
 };
 

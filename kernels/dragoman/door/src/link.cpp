@@ -25,8 +25,12 @@ double monotonic_s() {  // the clock of Python's time.monotonic
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Link::Link(const std::string& supervisor, std::string name)
-    : name_(std::move(name)), supervisor_(supervisor), poll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_CLOEXEC)) {
+Link::Link(const std::string& supervisor, std::string name, Listener* listener)
+    : name_(std::move(name)),
+      listener_(listener),
+      supervisor_(supervisor),
+      poll_(::epoll_create1(EPOLL_CLOEXEC)),
+      bell_(::eventfd(0, EFD_CLOEXEC)) {
   supervisor_.send({Kind::hello, 0, {name_, std::to_string(::getpid())}});
   watch(EPOLL_CTL_ADD, supervisor_.descriptor(), EPOLLIN, nullptr);
   watch(EPOLL_CTL_ADD, bell_, EPOLLIN, nullptr);
@@ -181,13 +185,15 @@ void Link::read_supervisor() {
     watch(EPOLL_CTL_DEL, supervisor_.descriptor(), 0, nullptr);  // it died; the server was started to end with it
   }
   for (const auto& frame : frames) {
+    if (frame.kind == Kind::series && listener_) listener_->take_series(frame);
     if (frame.kind == Kind::routes) take_table(RoutingTable::from(frame));
   }
 }
 
-void Link::take_table(RoutingTable table) {
+void Link::take_table(const RoutingTable& table) {
+  if (listener_) listener_->take_table(table);
   const std::lock_guard<std::mutex> lock(guard_);
-  for (const auto& engine : routes_.update(std::move(table))) {
+  for (const auto& engine : routes_.update(table)) {
     watch(EPOLL_CTL_ADD, engine->channel.descriptor(), EPOLLIN, engine.get());
     send(*engine, {Kind::hello, 0, {name_}});
     for (const auto& [number, pending] : pending_) {
@@ -210,12 +216,15 @@ void Link::serve_engine(const EnginePointer& engine, std::uint32_t events) {
   } catch (const BrokenStream&) {
     lost = true;
   }
-  for (const auto& frame : frames) take(frame);
+  for (const auto& frame : frames) take(*engine, frame);
   if (lost) lose(engine);
 }
 
-void Link::take(const Frame& frame) {
-  if (frame.kind == Kind::metrics) return;
+void Link::take(const Engine& engine, const Frame& frame) {
+  if (frame.kind == Kind::metrics) {
+    if (listener_) listener_->take_metrics(engine, frame);
+    return;
+  }
   PendingPointer pending;
   {
     const std::lock_guard<std::mutex> lock(guard_);

@@ -26,9 +26,18 @@ class Reply {
   virtual bool is_cancelled() = 0;
 };
 
+// Who hears what is said beside requests; called from the link's own thread.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void take_series(const Frame& frame) = 0;
+  virtual void take_metrics(const Engine& engine, const Frame& frame) = 0;
+  virtual void take_table(const RoutingTable& table) = 0;
+};
+
 class Link {
  public:
-  Link(const std::string& supervisor, std::string name);
+  Link(const std::string& supervisor, std::string name, Listener* listener = nullptr);
   ~Link();  // requests without an answer are refused
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -61,9 +70,9 @@ class Link {
   // In the link's own thread.
   void run();
   void read_supervisor();
-  void take_table(RoutingTable table);
+  void take_table(const RoutingTable& table);
   void serve_engine(const EnginePointer& engine, std::uint32_t events);
-  void take(const Frame& frame);
+  void take(const Engine& engine, const Frame& frame);
   void lose(const EnginePointer& engine);
   void watch(int operation, int descriptor, std::uint32_t events, Engine* engine) const;
   void watch_backlogs();
@@ -72,6 +81,7 @@ class Link {
   static void refuse(const Refused& refused);
 
   const std::string name_;
+  Listener* const listener_;
   Channel supervisor_;
   const int poll_, bell_;
   std::mutex guard_;  // of routes and pending; never held while a reply is called

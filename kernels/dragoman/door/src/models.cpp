@@ -28,6 +28,13 @@ std::vector<OutputTensor> stream_outputs(const Frame& frame) {
   };
 }
 
+std::vector<OutputTensor> encoder_outputs(const Frame& frame) {
+  return {
+      {"SESSION", TRITONSERVER_TYPE_BYTES, {1}, serialised(frame.parts, 0, 1)},
+      {"MODEL_INFO", TRITONSERVER_TYPE_BYTES, {1}, serialised(frame.parts, 1, 1)},
+  };
+}
+
 std::vector<OutputTensor> decoder_outputs(const Frame& frame) {
   const auto& parts = frame.parts;  // shape, tokens, log-probabilities, logits, texts
   const auto shape = grid(parts.at(0));
@@ -46,6 +53,7 @@ const Model* find_model(const std::string& name) {
   static const std::vector<Model> models = {
       {"translate", Kind::translate, {{"OPTIONS", true}, {"TEXT", false}}, translate_outputs},
       {"translate_stream", Kind::stream, {{"OPTIONS", true}, {"TEXT", false}}, stream_outputs},
+      {"encoder", Kind::encode, {{"OPTIONS", true}, {"TEXT", false}}, encoder_outputs},
       {"decoder", Kind::decode, {{"SESSION", true}, {"COMMAND", true}, {"STEP", true}}, decoder_outputs},
   };
   for (const auto& model : models) {

@@ -36,15 +36,21 @@ std::string key_of(const std::string& socket) {
   return has_suffix ? name.substr(0, name.size() - suffix.size()) : name;
 }
 
+std::uint64_t count_in(const std::string& part) {
+  if (part.size() != sizeof(std::uint64_t)) throw BrokenStream("a count of another size");
+  return number_at<std::uint64_t>(part.data());
+}
+
 }  // namespace
 
 RoutingTable RoutingTable::from(const Frame& frame) {
-  // [draining and the longest hold, counts that are not for us, then of each bundle its name and its sockets]
-  constexpr std::size_t kFirstBundle = 2;
+  // [draining and the longest hold, restarts of engines, of Triton, then of each bundle its name and its sockets]
+  constexpr std::size_t kFirstBundle = 3;
   if (frame.parts.size() < kFirstBundle || frame.parts[0].size() != 1 + sizeof(double)) throw BrokenStream("no routing table");
   RoutingTable table;
   table.draining = frame.parts[0][0] != 0;
   table.hold_s = number_at<double>(frame.parts[0].data() + 1);
+  table.restarts = {{"engine", count_in(frame.parts[1])}, {"triton", count_in(frame.parts[2])}};
   for (std::size_t at = kFirstBundle; at + 1 < frame.parts.size(); at += 2) {
     table.bundles.push_back(frame.parts[at]);
     table.sockets[frame.parts[at]] = split(frame.parts[at + 1], '\0');

@@ -17,6 +17,7 @@ struct RoutingTable {
   std::map<std::string, std::vector<std::string>> sockets;  // of the engines of each bundle that answer now
   bool draining = false;
   double hold_s = 10.0;
+  std::map<std::string, std::uint64_t> restarts;  // since the supervisor started, by what was restarted
 
   static RoutingTable from(const Frame& frame);
   bool is_complete() const;  // every bundle has an engine

@@ -38,7 +38,7 @@ class Kind(IntEnum):
     ANSWER = 11  # the last word on a request; its parts depend on what was asked
     CHUNK = 12  # [text]
     ERROR = 13  # [error code, message]
-    METRICS = 14  # [JSON]
+    METRICS = 14  # [name, label, amount, …]
     # the supervisor to an engine, and back
     SETTINGS = 19  # [JSON]: the first word to a new engine
     PING = 20
@@ -47,7 +47,8 @@ class Kind(IntEnum):
     READY = 23  # [JSON]
     FAILED = 24  # [message]
     # the supervisor to a stub
-    ROUTES = 30  # [state, restarts, then of each bundle its name and its sockets]: RoutingTable
+    SERIES = 29  # [name, kind, help, label, …]: what may come in METRICS
+    ROUTES = 30  # [state, restarts of engines and of Triton, then of each bundle its name and its sockets]
 
 
 @dataclass(frozen=True, slots=True)

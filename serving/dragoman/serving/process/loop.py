@@ -96,4 +96,4 @@ class EngineLoop:
         changes = self._vitals.due_changes(self._desk.cache_bytes) if self._watchers else None
         if changes:
             for watcher in self._watchers:
-                self._connections.send(watcher, json_frame(Kind.METRICS, changes))
+                self._connections.send(watcher, metrics.changes_frame(changes))

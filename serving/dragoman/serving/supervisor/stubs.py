@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dragoman.errors import ServeError
 from dragoman.serving.link.stream import FrameStream
+from dragoman.serving.metrics import series_frame
 from dragoman.serving.triton.routes import RoutingTable
 
 __all__ = ["StubDesk"]
@@ -51,6 +52,7 @@ class StubDesk:
         try:
             hello = await stream.receive()
             self._streams[stream] = hello.parts[0].decode()
+            stream.send(series_frame())
             stream.send(self.table.frame())
             while True:
                 await stream.receive()

@@ -88,18 +88,16 @@ class Supervisor:
             for bundle in config.bundles
             for number in range(1, config.engines + 1)
         ]
-        installation = find_installation(directory / "triton")
+        library = door.library() if config.door else None
+        models = model_repository() if library is None else with_door(library, directory / "models")
+        installation = find_installation(directory / "triton", with_stubs=library is None)
         self._triton = TritonKeeper(
             installation,
-            config.triton_flags(self._models(directory), installation.backend_directory, f"{directory.name}-"),
+            config.triton_flags(models, installation.backend_directory, shared_memory_prefix=f"{directory.name}-"),
             self._desk,
             self._engines,
             Probe(config.grpc, config.probe_id, config.tls, config.tls_server_name),
         )
-
-    def _models(self, directory: Path) -> Path:
-        library = door.library() if self._config.door else None
-        return model_repository() if library is None else with_door(library, directory / "models")
 
     async def _start(self) -> None:
         """Engines and Triton at the same time: Triton's models wait for their engines."""

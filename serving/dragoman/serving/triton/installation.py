@@ -1,10 +1,10 @@
 """Finds a tritonserver and lays out what it needs beside it.
 
-Embedded, the binary comes from the `nvidia-pytriton` wheel, which ships one Python stub for every Python version. The
-server looks for the stub beside the backend library, and the stub starts an isolated interpreter that reads neither
-PYTHONPATH nor PYTHONHOME but asks the first `python3` on PATH where it lives. So a private directory brings stub and
-backend together and holds a small virtual environment that imports from where this interpreter does.
-In the official container everything is in place already.
+Embedded, the binary comes from the `nvidia-pytriton` wheel. With the door (`dragoman.door`) it needs nothing else. Python
+models need a stub, of which the wheel ships one for every Python version. The server looks for it beside the backend
+library, and the stub starts an isolated interpreter that reads neither PYTHONPATH nor PYTHONHOME but asks the first
+`python3` on PATH where it lives. So a private directory brings stub and backend together and holds a small virtual
+environment that imports from where this interpreter does. In the official container everything is in place already.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from pathlib import Path
 
 from dragoman.errors import ServeError
 
-__all__ = ["Installation", "check_libpython", "check_numpy", "embedded", "find_installation", "model_repository", "official"]
+__all__ = [
+    "Installation",
+    "check_libpython",
+    "check_numpy",
+    "embedded",
+    "embedded_alone",
+    "find_installation",
+    "model_repository",
+    "official",
+]
 
 OFFICIAL_ROOT = Path("/opt/tritonserver")
 _BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
@@ -38,10 +47,12 @@ class Installation:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def find_installation(private_directory: Path) -> Installation:
+def find_installation(private_directory: Path, with_stubs: bool = True) -> Installation:
     """The official container's server where there is one, else the embedded one laid out in `private_directory`."""
     if (OFFICIAL_ROOT / "bin" / "tritonserver").is_file():
         return official(OFFICIAL_ROOT)
+    if not with_stubs:
+        return embedded_alone(_wheel_root(), private_directory)
     check_numpy(version("numpy"))
     check_libpython(Path(sysconfig.get_config_var("LIBDIR") or ""), ctypes.util.find_library)
     return embedded(_wheel_root(), private_directory)
@@ -56,10 +67,18 @@ def official(root: Path) -> Installation:
     )
 
 
+def embedded_alone(wheel_root: Path, private_directory: Path) -> Installation:
+    """The server of the wheel unpacked at `wheel_root`, for models that bring their backend."""
+    backends = private_directory / "backends"
+    backends.mkdir(parents=True)
+    libraries = _first(str(_libraries(wheel_root)), "LD_LIBRARY_PATH")
+    return Installation("embedded", wheel_root / "bin" / "tritonserver", backends, {"LD_LIBRARY_PATH": libraries})
+
+
 def embedded(
     wheel_root: Path, private_directory: Path, python: tuple[int, int] = (sys.version_info[0], sys.version_info[1])
 ) -> Installation:
-    """The server of the wheel unpacked at `wheel_root`, with the stub for `python`."""
+    """The same with the stub for `python`."""
     stub = wheel_root / "python_backend_stubs" / f"{python[0]}.{python[1]}" / _STUB
     if not stub.is_file():
         held = ", ".join(sorted((path.name for path in stub.parent.parent.glob("3.*")), key=lambda name: int(name[2:])))
@@ -68,7 +87,7 @@ def embedded(
     backend.mkdir(parents=True)
     for source in (stub, *(wheel_root / "backends" / "python" / name for name in _BACKEND_FILES)):
         (backend / source.name).symlink_to(source)
-    libraries = [str(wheel_root.parent.parent / "nvidia_pytriton.libs"), sysconfig.get_config_var("LIBDIR") or ""]
+    libraries = [str(_libraries(wheel_root)), sysconfig.get_config_var("LIBDIR") or ""]
     return Installation(
         kind="embedded",
         binary=wheel_root / "bin" / "tritonserver",
@@ -79,6 +98,10 @@ def embedded(
             "LD_LIBRARY_PATH": _first(os.pathsep.join(filter(None, libraries)), "LD_LIBRARY_PATH"),
         },
     )
+
+
+def _libraries(wheel_root: Path) -> Path:
+    return wheel_root.parent.parent / "nvidia_pytriton.libs"
 
 
 def _mirror_interpreter(home: Path) -> Path:

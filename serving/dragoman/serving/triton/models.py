@@ -1,5 +1,6 @@
 """What our four Triton models do: take a request's bytes, hand them to the engine process, send back what it says.
 
+For where the door (`dragoman.door`), which does the same in C++, is not built.
 Runs inside Triton's Python stub, and is the only module beside `publisher` that sees Triton's own types. A stub that
 dies is not restarted by Triton, so nothing here parses, computes or trusts: that is the engine process's work.
 """

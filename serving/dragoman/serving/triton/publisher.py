@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dragoman.serving.link.frames import Frame
-from dragoman.serving.metrics import CACHE_USED, METRICS, OCCUPANCY, RESTARTS, Series
+from dragoman.serving.metrics import METRICS, RESTARTS, Series, read_changes
 from dragoman.serving.triton.routes import RoutingTable
 
 __all__ = ["Publisher"]
-
-_SHARES = {OCCUPANCY.name, CACHE_USED.name}
 
 
 class Publisher:
@@ -18,9 +16,10 @@ class Publisher:
 
     def __init__(self, backend: Any) -> None:  # noqa: ANN401 - Triton's module, which exists inside its stub only
         self._series: dict[str, Series] = {series.name: series for metric in METRICS for series in metric.series}
-        kinds = {"counter": backend.MetricFamily.COUNTER, "gauge": backend.MetricFamily.GAUGE}
+        family = backend.MetricFamily
+        kinds = {"counter": family.COUNTER, "gauge": family.GAUGE, "share": family.GAUGE}
         self._families = {
-            series.name: backend.MetricFamily(name=series.name, description=series.help, kind=kinds[series.kind])
+            series.name: family(name=series.name, description=series.help, kind=kinds[series.kind])
             for series in self._series.values()
         }
         self._metrics: dict[tuple[str, str, str], Any] = {}
@@ -29,12 +28,12 @@ class Publisher:
 
     def take(self, model: str, engine: str, frame: Frame) -> None:
         """Apply a METRICS frame of one of the engines that serve `model`."""
-        for name, label, amount in frame.json():
-            if self._series[name].kind == "gauge":
+        for name, label, amount in read_changes(frame):
+            if self._series[name].kind == "counter":
+                self._apply(name, model, label, amount)
+            else:
                 self._gauges.setdefault((name, model), {})[engine] = amount
                 self._gauge(name, model)
-            else:
-                self._apply(name, model, label, amount)
 
     def take_table(self, table: RoutingTable) -> None:
         """The supervisor counts restarts, and says which engines there are: those that are gone have no gauges."""
@@ -54,7 +53,7 @@ class Publisher:
     def _gauge(self, name: str, model: str) -> None:
         """Of several engines the sum; of shares the mean."""
         gauges = self._gauges[name, model]
-        parts = max(len(gauges), 1) if name in _SHARES else 1
+        parts = max(len(gauges), 1) if self._series[name].kind == "share" else 1
         self._apply(name, model, "", sum(gauges.values()) / parts)
 
     def _apply(self, name: str, model: str, label: str, amount: float) -> None:
@@ -65,7 +64,7 @@ class Publisher:
             if series.label is not None:
                 labels[series.label] = label
             metric = self._metrics[name, model, label] = self._families[name].Metric(labels=labels)
-        if series.kind == "gauge":
-            metric.set(amount)
-        else:
+        if series.kind == "counter":
             metric.increment(amount)
+        else:
+            metric.set(amount)

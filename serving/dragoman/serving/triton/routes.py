@@ -12,7 +12,8 @@ from dragoman.serving.link.frames import Frame, Kind
 
 __all__ = ["Engine", "Routes", "RoutingTable"]
 
-_STATE = struct.Struct("<?d")
+RESTARTED = ("engine", "triton")
+_STATE, _COUNT = struct.Struct("<?d"), struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +32,22 @@ class RoutingTable:
 
     def frame(self) -> Frame:
         """Plain parts, for C++ reads them, too: draining and hold, restarts, then each bundle and its sockets."""
-        parts = [_STATE.pack(self.draining, self.hold_s), json.dumps(self.restarts).encode()]
+        parts = [_STATE.pack(self.draining, self.hold_s), *(_COUNT.pack(self.restarts.get(what, 0)) for what in RESTARTED)]
         for bundle in self.bundles:
             parts += [bundle.encode(), "\0".join(self.sockets.get(bundle, ())).encode()]
         return Frame(Kind.ROUTES, 0, tuple(parts))
 
     @classmethod
     def from_frame(cls, frame: Frame) -> RoutingTable:
-        state, restarts, *pairs = frame.parts
+        state, *rest = frame.parts
+        counts, pairs = rest[: len(RESTARTED)], rest[len(RESTARTED) :]
         draining, hold_s = _STATE.unpack(state)
         named = {
             bundle.decode(): tuple(sockets.decode().split("\0")) if sockets else ()
             for bundle, sockets in zip(pairs[::2], pairs[1::2], strict=True)
         }
-        return cls(tuple(named), named, draining, hold_s, json.loads(restarts))
+        restarts = {what: _COUNT.unpack(count)[0] for what, count in zip(RESTARTED, counts, strict=True)}
+        return cls(tuple(named), named, draining, hold_s, restarts)
 
 
 @dataclass(eq=False, slots=True)
