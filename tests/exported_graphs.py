@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +42,13 @@ def export(
     lowerings: tuple[Lowering, ...],
     precision: Precision = "fp32",
     keep_in_fp32: Sequence[str] = (),
+    shortlist: Sequence[int] = (),
 ) -> Exported:
     """The graphs of `checkpoint`, written to the new `directory`."""
     directory.mkdir()
     read = read_checkpoint(checkpoint)
+    if shortlist:
+        read = dataclasses.replace(read, model=read.model.shortened(shortlist))
     graphs = build_graphs(read, lowerings, precision, directory, lambda _share: None, keep_in_fp32=keep_in_fp32)
     return Exported(read, directory, graphs)
 

@@ -94,11 +94,12 @@ SESSION = Tensor("SESSION", "BYTES", (1,))
 MODEL_INFO = Tensor("MODEL_INFO", "BYTES", (1,))
 """A JSON object: `wire_version`, `model`, `version` (of its bundle), `tokens` (pad, eos, decoder_start), `generation`
 (the model's own DecodingOptions), `source_tokens` (a number a text), `prefix` (token ids a text: [] or what prefix_text
-became), `target_vocabulary`, `max_target_tokens`, `idle_timeout_s`."""
+became), `target_vocabulary`, `choices` (tokens of it that the model may say: fewer with a shortlist), `max_target_tokens`,
+`idle_timeout_s`."""
 
 MODEL_INFO_FIELDS = (
     *("wire_version", "model", "version", "tokens", "generation", "source_tokens", "prefix"),
-    *("target_vocabulary", "max_target_tokens", "idle_timeout_s"),
+    *("target_vocabulary", "choices", "max_target_tokens", "idle_timeout_s"),
 )
 
 STEP = Tensor("STEP", "BYTES", (1,))

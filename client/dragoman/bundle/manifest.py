@@ -62,7 +62,10 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """The sizes that a runtime needs to lay out its caches."""
+    """The sizes that a runtime needs to lay out its caches.
+
+    `shortlist`: how many tokens of the target vocabulary the model may say; None when it may say all.
+    """
 
     d_model: int
     heads: int
@@ -73,6 +76,12 @@ class Dimensions:
     target_vocabulary: int
     max_source_tokens: int
     max_target_tokens: int
+    shortlist: int | None = None
+
+    @property
+    def choices(self) -> int:
+        """How many tokens a step chooses among."""
+        return self.target_vocabulary if self.shortlist is None else self.shortlist
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ def _model_table(manifest: Manifest) -> Table:
         "targets": ", ".join(manifest.targets),
         "made by": f"dragoman {manifest.dragoman_version}, schema {manifest.schema_version}",
     }
+    if sizes.shortlist is not None:
+        rows["shortlist"] = f"{sizes.shortlist:,} tokens can be said"
     if manifest.kept_in_fp32:
         rows["kept in fp32"] = ", ".join(manifest.kept_in_fp32)
     for name, value in rows.items():

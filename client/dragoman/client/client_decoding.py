@@ -73,6 +73,7 @@ class _Opened:
     source_tokens: list[int]
     prefix: list[list[int]]
     target_vocabulary: int
+    choices: int
     max_target_tokens: int
 
 
@@ -116,14 +117,14 @@ class ClientDecode:
 
     def _search(self, first: _Opened) -> Generator[list[Call], list[Reply], list[tuple[Hypothesis, ...]]]:
         options = from_mapping(self._asked.decoding(), first.generation)
-        batch = search_batch(options.beam_size, first.tokens, first.target_vocabulary)
+        batch = search_batch(options.beam_size, first.tokens, first.target_vocabulary, first.choices)
         prefixes = [tuple(forced) or options.prefix for forced in first.prefix]
         for prefix in prefixes:
             batch.join(_bounded(dataclasses.replace(options, prefix=prefix), first.max_target_tokens))
         rows = _Rows(len(self._texts), options.beam_size)
         found: list[tuple[Hypothesis, ...]] = [()] * len(self._texts)
         while len(batch):
-            replies = yield self._step(batch, rows, first.target_vocabulary)
+            replies = yield self._step(batch, rows)
             if not self._first_token_ms:
                 self._first_token_ms = self._elapsed_ms()
             best = self._best([_read_best(reply, batch) for reply in replies], batch, rows, prefixes)
@@ -133,9 +134,9 @@ class ClientDecode:
                 rows.leave(group)
         return found
 
-    def _step(self, batch: SearchBatch, rows: _Rows, vocabulary: int) -> list[Call]:
+    def _step(self, batch: SearchBatch, rows: _Rows) -> list[Call]:
         candidates = self._plan.candidates or ("all" if self._plan.ensemble else batch.candidates)
-        wanted = vocabulary if candidates == "all" else min(max(candidates, batch.candidates), vocabulary)
+        wanted = batch.choices if candidates == "all" else min(max(candidates, batch.candidates), batch.choices)
         command = json.dumps({"do": "step", "candidates": wanted}).encode()
         step = rows.feed(batch.parents, batch.tokens).astype("<i4").tobytes()
         return [Call(DECODER, {"SESSION": [session], "COMMAND": [command], "STEP": [step]}) for session in self._sessions]
@@ -217,6 +218,7 @@ def _read_opened(reply: Reply, texts: int) -> _Opened:
             source_tokens=[int(count) for count in info["source_tokens"]],
             prefix=[[int(token) for token in prefix] for prefix in info["prefix"]],
             target_vocabulary=int(info["target_vocabulary"]),
+            choices=int(info.get("choices", info["target_vocabulary"])),
             max_target_tokens=int(info["max_target_tokens"]),
         )
     except (KeyError, TypeError, ValueError, IndexError, InvalidRequest) as error:
@@ -245,6 +247,11 @@ def _agreed(opened: list[_Opened]) -> _Opened:
             raise InvalidRequest(
                 f"{first.model} and {other.model} can't be an ensemble: their target vocabularies differ "
                 f"({first.target_vocabulary} and {other.target_vocabulary} tokens)"
+            )
+        if other.choices != first.choices:
+            raise InvalidRequest(
+                f"{first.model} and {other.model} can't be an ensemble: their shortlists differ "
+                f"({first.choices} and {other.choices} tokens)"
             )
     return first
 

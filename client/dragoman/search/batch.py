@@ -55,9 +55,11 @@ class SearchBatch(ABC):
         "_calm_from",
     )
 
-    def __init__(self, width: int, tokens: TokenIds, vocabulary: int) -> None:
+    def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
+        """Of the `vocabulary` a model with a shortlist gives `choices` tokens at most; others give all."""
         self.width = width
-        self._eos, self._start, self.vocabulary = tokens.eos, tokens.decoder_start, vocabulary
+        self._eos, self._start, self._vocabulary = tokens.eos, tokens.decoder_start, vocabulary
+        self.choices = vocabulary if choices is None else choices
         self._count = 0
         self._every = np.arange(_GROUPS)
         self._rows = np.arange(width)
@@ -117,7 +119,7 @@ class SearchBatch(ABC):
 
     def join(self, options: DecodingOptions) -> int:
         """Start a search; its group number, which is the highest."""
-        check_tokens(options, self.vocabulary)
+        check_tokens(options, self._vocabulary)
         self._catch_up()
         prompt = 1 + len(options.prefix)
         limit = prompt + options.max_length
@@ -291,7 +293,7 @@ class SearchBatch(ABC):
         touched, rules = self._touched[group], self._rules[group]
         if rules is not None:
             touched += rules.prepare(np.array(self._said[group], np.int64))
-        self._need[group] = min(self.vocabulary, self._wanted_by(group) + touched)
+        self._need[group] = min(self.choices, self._wanted_by(group) + touched)
 
     def _wanted_by(self, group: int) -> int:  # noqa: ARG002
         return self._wanted

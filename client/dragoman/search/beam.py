@@ -47,8 +47,8 @@ class BeamBatch(SearchBatch):
 
     _columns = (*SearchBatch._columns, "_scores", "_floor", "_open", "_stops", "_divisor")
 
-    def __init__(self, width: int, tokens: TokenIds, vocabulary: int) -> None:
-        super().__init__(width, tokens, vocabulary)
+    def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
+        super().__init__(width, tokens, vocabulary, choices)
         self._wanted = 2 * width  # each row may end, and then as many others must be there to go on
         groups = len(self._length)
         self._scores = np.zeros((groups, width), np.float32)  # sums of log-probabilities, best first

@@ -17,8 +17,8 @@ class GreedyBatch(SearchBatch):
 
     _wanted = 1
 
-    def __init__(self, tokens: TokenIds, vocabulary: int) -> None:
-        super().__init__(1, tokens, vocabulary)
+    def __init__(self, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
+        super().__init__(1, tokens, vocabulary, choices)
         self._total: list[float] = []  # sum of the log-probabilities
         self._samplers: list[Sampler | None] = []
         self._ahead = 0  # steps of `say_best` that the arrays do not know of yet
@@ -110,7 +110,7 @@ class GreedyBatch(SearchBatch):
 
     def _wanted_by(self, group: int) -> int:
         options = self._options[group]
-        return (options.top_k or self.vocabulary) if options.sampling else self._wanted
+        return (options.top_k or self.choices) if options.sampling else self._wanted
 
     def _lists(self) -> Sequence[list[object]]:
         return [*super()._lists(), self._total, self._samplers]  # type: ignore[list-item]

@@ -15,9 +15,9 @@ from dragoman.search.options import DecodingOptions
 __all__ = ["Search", "search_batch", "start_search"]
 
 
-def search_batch(width: int, tokens: TokenIds, vocabulary: int) -> SearchBatch:
+def search_batch(width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> SearchBatch:
     """An empty batch for searches of `width` rows each."""
-    return GreedyBatch(tokens, vocabulary) if width == 1 else BeamBatch(width, tokens, vocabulary)
+    return GreedyBatch(tokens, vocabulary, choices) if width == 1 else BeamBatch(width, tokens, vocabulary, choices)
 
 
 def start_search(options: DecodingOptions, tokens: TokenIds, vocabulary: int) -> Search:

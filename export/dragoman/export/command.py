@@ -19,6 +19,7 @@ targets:
 examples:
   dragoman export models/tatoeba-en-de --output bundles/en-de
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv
+  dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv --shortlist news.fr
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --engine-cache engines
 
@@ -55,6 +56,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine-cache DIR` then reads (default: the server builds them at its first start)",
     )
     add(
+        "--shortlist",
+        type=Path,
+        metavar="FILE",
+        help="text in the target language, a sentence a line: the model will say what is in it and single characters only, "
+        "which is faster where the vocabulary is large; what it loses is measured (docs/bundle.md)",
+    )
+    add(
         "--verify-file",
         type=Path,
         metavar="FILE",
@@ -64,8 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--max-quality-loss",
         type=float,
         metavar="POINTS",
-        help="for fp16 and int8: BLEU points that may be lost against the references, or chrF points against the "
-        "original's output when there are none (default: 1 and 25)",
+        help="for fp16, int8 and shortlists: BLEU points that may be lost against the references, or chrF points against "
+        "the original's output when there are none (default: 1 and 25)",
     )
     add(
         "--no-kernels",
@@ -93,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         targets=tuple(dict.fromkeys(targets or ["cpu"])),
         compute_capabilities=parse_capabilities(arguments.compute_capability) if arguments.compute_capability else None,
         engine_cache=arguments.engine_cache,
+        shortlist=arguments.shortlist,
         verify_file=arguments.verify_file,
         max_quality_loss=arguments.max_quality_loss,
         force=arguments.force,

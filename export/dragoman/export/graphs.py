@@ -22,7 +22,7 @@ from dragoman.export.progress import Advance
 from dragoman.export.quantise import quantise_dynamically
 from dragoman.export.tiles import put_in_tiles, quantise_in_tiles
 from dragoman.export.tracing import trace
-from dragoman.export.transformer import Transformer, TransformerConfig
+from dragoman.export.transformer import Transformer
 from dragoman.export.weights import WeightsFile
 
 __all__ = ["GraphPass", "build_graphs", "describe"]
@@ -51,7 +51,7 @@ def build_graphs(
     `keep_in_fp32` names modules that portable fp16 and int8 graphs compute in float32. `quantise_portable` makes a portable
     graph int8: that takes calibration, which the cpu graphs, quantised as they run, do without.
     """
-    wanted = [(_lowering(name, checkpoint.config), role) for name in lowerings for role in ROLES]
+    wanted = [(_lowering(name, checkpoint.model.choices), role) for name in lowerings for role in ROLES]
     if precision == "int8" and "portable" in lowerings and quantise_portable is None:
         raise ExportError("portable int8 graphs need calibrated activation ranges")
     graphs = []
@@ -94,9 +94,9 @@ def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
     )
 
 
-def _lowering(name: LoweringName, config: TransformerConfig) -> Lowering:
+def _lowering(name: LoweringName, choices: int) -> Lowering:
     if name == "portable":
-        return PortableLowering(min(MAX_CANDIDATES, config.target_vocabulary))
+        return PortableLowering(min(MAX_CANDIDATES, choices))
     return FusedLowering() if name == "fused" else CpuLowering()
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.errors import ExportError
-from dragoman.export.transformer import Transformer
+from dragoman.export.transformer import ShortOutputProjection, Transformer
 from dragoman.export.weights import INLINE_BYTES
 
 __all__ = ["computed_in_half", "stored_in_half"]
@@ -26,6 +26,8 @@ def computed_in_half(model: Transformer, keep_in_fp32: Collection[str] = ()) -> 
         raise ExportError(f"can't keep {', '.join(unknown)} in fp32: the model has no such modules")
     with torch.device("meta"):
         copy = Transformer(model.config)
+        if isinstance(model.output, ShortOutputProjection):
+            copy = copy.shortened(range(model.choices))
     halved: dict[int, Tensor] = {}  # tied weights stay tied
     for path, module in model.named_modules():
         kept = any(path == name or path.startswith(f"{name}.") for name in keep_in_fp32)
@@ -38,7 +40,7 @@ def computed_in_half(model: Transformer, keep_in_fp32: Collection[str] = ()) -> 
 
 
 def _half(tensor: Tensor, kept: bool, halved: dict[int, Tensor]) -> Tensor:
-    if kept:
+    if kept or not tensor.is_floating_point():
         return tensor
     if id(tensor) not in halved:
         halved[id(tensor)] = tensor.detach().half()

@@ -10,7 +10,7 @@ import importlib.util
 import resource
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import can_be_fused
 from dragoman.export.progress import QuietStages, Stages
+from dragoman.export.shortlist import read_shortlist
 from dragoman.export.staging import staged_directory
 from dragoman.export.tensorrt import (
     EngineOptions,
@@ -57,6 +58,7 @@ class ExportOptions:
     """What to export, how, and where to.
 
     `kernels=False` makes do with ONNX Runtime's own operators on the CPU, for a server that has not built ours.
+    `shortlist` is text in the target language: what is not in it the model will not say.
     `engine_cache` is a directory for the engines that ONNX Runtime builds on this machine's GPU, for a server to find.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     weights that mean nothing, whose answers nobody will read.
@@ -68,6 +70,7 @@ class ExportOptions:
     targets: tuple[Target, ...] = ("cpu",)
     compute_capabilities: tuple[str, ...] | None = None
     engine_cache: Path | None = None
+    shortlist: Path | None = None
     verify_file: Path | None = None
     max_quality_loss: float | None = None
     force: bool = False
@@ -125,12 +128,13 @@ class _Export:
     def run(self) -> ExportReport:
         with staged_directory(self._options.output, force=self._options.force) as staging:
             with self._stages.stage("read the checkpoint"):
-                checkpoint = read_checkpoint(self._options.checkpoint)
-            graphs, kept_in_fp32 = self._graphs(checkpoint, staging)
+                original = read_checkpoint(self._options.checkpoint)
+            checkpoint = original if self._options.shortlist is None else self._shortened(original, self._options.shortlist)
+            graphs, kept_in_fp32 = self._graphs(original, checkpoint, staging)
             engines = self._engines(checkpoint, graphs, staging) if "tensorrt" in self._options.targets else ()
             for name, path in checkpoint.tokenizer_paths.items():
                 shutil.copyfile(path, staging / name)
-            verification = self._verification(checkpoint, graphs, staging) if self._options.verify else None
+            verification = self._verification(original, checkpoint, graphs, staging) if self._options.verify else None
             with self._stages.stage("write the manifest"):
                 files = {path.name: record_file(path) for path in sorted(staging.iterdir())}
                 manifest = Manifest(
@@ -160,10 +164,18 @@ class _Export:
             self._options.engine_cache,
         )
 
-    def _graphs(self, checkpoint: Checkpoint, staging: Path) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
-        """The graphs, and the modules that fp16 can't hold."""
+    def _shortened(self, checkpoint: Checkpoint, text: Path) -> Checkpoint:
+        with self._stages.stage("choose the shortlist"):
+            tokenizer = open_tokenizer(checkpoint.directory, checkpoint.tokenizer, checkpoint.tokens)
+            listed = read_shortlist(text, tokenizer, checkpoint)
+            return replace(checkpoint, model=checkpoint.model.shortened(listed))
+
+    def _graphs(
+        self, original: Checkpoint, checkpoint: Checkpoint, staging: Path
+    ) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
+        """The graphs, and the modules that fp16 can't hold: those of the original's, whose layers are the same."""
         lowerings = self._options.lowerings(checkpoint.config)
-        calibration = self._calibration(checkpoint) if "portable" in lowerings else Calibration()
+        calibration = self._calibration(original) if "portable" in lowerings else Calibration()
         with self._stages.stage("build the graphs") as advance:
             graphs = build_graphs(
                 checkpoint,
@@ -199,11 +211,13 @@ class _Export:
         with self._stages.stage("fill the engine cache") as advance:
             fill_engine_cache(self._options.output, engine_cache, advance)
 
-    def _verification(self, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path) -> Verification:
+    def _verification(
+        self, original: Checkpoint, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path
+    ) -> Verification:
         tokenizer = open_tokenizer(staging, checkpoint.tokenizer, checkpoint.tokens)
         with self._stages.stage("load the original"):
-            original = _original(checkpoint)
-        judge = Judge(original, tokenizer, self._corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)
+            reference = _original(original)
+        judge = Judge(reference, tokenizer, self._corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)
         cases: list[VerificationCase] = []
         for lowering in self._options.lowerings(checkpoint.config):
             with self._stages.stage(f"verify the {lowering} graphs") as advance:
@@ -215,7 +229,9 @@ class _Export:
                 cases += judge.cases(exported, lowering, advance)
                 del exported
                 gc.collect()  # the sessions of one lowering are gone before those of the next come
-        return judge.verdict(cases, self._options.precision, self._options.max_quality_loss)
+        return judge.verdict(
+            cases, self._options.precision, self._options.max_quality_loss, self._options.shortlist is not None
+        )
 
 
 def _original(checkpoint: Checkpoint) -> Original:

@@ -67,7 +67,7 @@ class DecoderGraph(nn.Module):
         if parents is not None:
             pasts = [past.index_select(0, parents) for past in pasts]
         logits, presents = self.model.step(tokens, positions, source_lengths, _pairs(memories), _pairs(pasts), self.lowering)
-        return [*self.lowering.best(logits, candidates), *_flat(presents)]
+        return [*_best(self.model, self.lowering, logits, candidates), *_flat(presents)]
 
 
 class FlatEncoderGraph(nn.Module):
@@ -106,7 +106,13 @@ class CellsDecoderGraph(nn.Module):
         memories = [Cells(cross_cache, source_starts, layer) for layer in layers]
         pasts = [Cells(self_cache, cells, layer) for layer in layers]
         logits, _ = self.model.step(tokens, positions, source_lengths, memories, pasts, self.lowering)
-        return [*self.lowering.best(logits, candidates)]
+        return _best(self.model, self.lowering, logits, candidates)
+
+
+def _best(model: Transformer, lowering: Lowering, logits: Tensor, candidates: Tensor | None) -> list[Tensor]:
+    """The best tokens, their log-probabilities and their logits, (rows, k) each."""
+    places, log_probs, best_logits = lowering.best(logits, candidates)
+    return [model.output.tokens(places), log_probs, best_logits]
 
 
 _GRAPHS: dict[tuple[Role, bool], Callable[[Transformer, Lowering], nn.Module]] = {

@@ -115,6 +115,7 @@ def model_facts(manifest: Manifest) -> ModelFacts:
         target_vocabulary=sizes.target_vocabulary,
         max_source_tokens=sizes.max_source_tokens,
         max_target_tokens=sizes.max_target_tokens,
+        shortlist=sizes.shortlist,
     )
 
 

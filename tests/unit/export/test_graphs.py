@@ -13,6 +13,7 @@ from dragoman import kernels
 from dragoman.bundle.manifest import Lowering, Precision, TensorSpec
 from dragoman.errors import ExportError
 from dragoman.export import graphs
+from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.graphs import build_graphs, describe
 from dragoman.export.lowering import CpuLowering, can_be_fused
 from dragoman.export.transformer import TransformerConfig
@@ -63,6 +64,44 @@ def test_graphs_of_our_operators_say_what_the_torch_module_says(
     assert not {"MatMul", "Gemm", "Silu", "Softmax", "LayerNormalization", "TopK", "Sigmoid", "Reshape", "Transpose"} & set(
         used
     )
+
+
+SHORTLIST = (0, 1, 7, 8, 20, 33, 34, 51)
+
+
+@pytest.mark.parametrize(
+    ("lowering", "precision"),
+    [
+        ("cpu", "fp32"),
+        ("portable", "fp32"),
+        *(pytest.param("fused", each, marks=needs_kernels) for each in ("fp32", "int8")),
+    ],
+)
+def test_with_a_shortlist_the_best_of_its_tokens_are_said(
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    work: Workload,
+    expected: NDArray[np.float32],
+    lowering: Lowering,
+    precision: Precision,
+) -> None:
+    short = export(tmp_path / "graphs", tiny_checkpoint, (lowering,), precision, shortlist=SHORTLIST)
+    assert short.checkpoint.dimensions.shortlist == short.checkpoint.dimensions.choices == len(SHORTLIST)
+    allowed = {"fp32": 1e-5, "int8": 0.6}[precision]
+    for step, best in enumerate(short.stepper(lowering).run(work)):
+        assert set(best.tokens.ravel().tolist()) <= set(SHORTLIST)
+        logits = np.full_like(expected[:, step], -np.inf)
+        logits[:, SHORTLIST] = expected[:, step][:, SHORTLIST]
+        assert worst_difference(best, log_softmax(logits), logits) < allowed
+        if precision == "fp32":
+            assert (best.tokens[:, 0] == logits.argmax(1)).all()
+
+
+def test_a_shortlist_leaves_the_model_that_it_was_made_for_alone(tiny_checkpoint: Path) -> None:
+    model = read_checkpoint(tiny_checkpoint).model
+    short = model.shortened(SHORTLIST)
+    assert (model.choices, short.choices) == (53, len(SHORTLIST))
+    assert short.target_embedding is model.target_embedding
 
 
 def test_models_that_our_operators_can_not_compute_are_left_to_others() -> None:

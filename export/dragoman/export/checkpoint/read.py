@@ -69,6 +69,7 @@ class Checkpoint:
             target_vocabulary=config.target_vocabulary,
             max_source_tokens=config.max_positions,
             max_target_tokens=config.max_positions,
+            shortlist=self.model.choices if self.model.choices < config.target_vocabulary else None,
         )
 
 

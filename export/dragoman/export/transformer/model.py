@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -15,7 +16,7 @@ from dragoman.export.transformer.layers import DecoderLayer, EncoderLayer, Step
 from dragoman.export.transformer.linear import Map, make_norm
 from dragoman.export.transformer.positions import PositionTable, RelativeBias
 
-__all__ = ["Decoder", "Embedding", "Encoder", "OutputProjection", "Transformer"]
+__all__ = ["Decoder", "Embedding", "Encoder", "OutputProjection", "ShortOutputProjection", "Transformer"]
 
 
 class Embedding(Map):
@@ -114,6 +115,24 @@ class OutputProjection(Map):
         x = x.to(self.weight.dtype)
         return F.linear(x if self.scale == 1.0 else x * self.scale, self.weight, self.bias)
 
+    def tokens(self, places: Tensor) -> Tensor:
+        """The tokens whose logits lie at these places."""
+        return places
+
+
+class ShortOutputProjection(OutputProjection):
+    """The same for the tokens of a shortlist only: fewer rows of E, and a table of the tokens that they are."""
+
+    def __init__(self, whole: OutputProjection, shortlist: Tensor) -> None:
+        nn.Module.__init__(self)
+        self.weight = nn.Parameter(whole.weight[shortlist], requires_grad=False)
+        self.register_buffer("bias", cast(Tensor, whole.bias)[shortlist], persistent=False)
+        self.register_buffer("shortlist", shortlist, persistent=False)
+        self.scale = whole.scale
+
+    def tokens(self, places: Tensor) -> Tensor:
+        return cast(Tensor, self.shortlist)[places]
+
 
 class Transformer(nn.Module):
     """All weights once; how they become operators is the lowering's choice at every call."""
@@ -128,6 +147,17 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.output = OutputProjection(config, self.target_embedding)
+
+    def shortened(self, shortlist: Sequence[int]) -> Transformer:
+        """The model with the same weights that can say these tokens only."""
+        model = copy.copy(self)
+        model._modules = {**self._modules, "output": ShortOutputProjection(self.output, torch.tensor(shortlist))}
+        return model
+
+    @property
+    def choices(self) -> int:
+        """How many tokens it can say."""
+        return len(self.output.weight)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -156,7 +186,7 @@ class Transformer(nn.Module):
         pasts: Sequence[Past],
         lowering: Lowering,
     ) -> tuple[Tensor, list[Past]]:
-        """One token a row, (groups, width) or (rows,), to logits (rows, vocabulary) and the caches with this step."""
+        """One token a row, (groups, width) or (rows,), to logits (rows, choices) and the caches with this step."""
         x = self.decoder.embed(self.target_embedding, tokens, positions)
         hidden, presents = self.decoder(x, memories, pasts, Step(positions, source_lengths, None, lowering))
         return self.output(hidden.flatten(0, -2)), presents

@@ -92,9 +92,16 @@ class Judge:
         advance(1.0)
 
     def verdict(
-        self, cases: Sequence[VerificationCase], precision: Precision, max_quality_loss: float | None
+        self,
+        cases: Sequence[VerificationCase],
+        precision: Precision,
+        max_quality_loss: float | None,
+        shortlist: bool = False,
     ) -> Verification:
-        """The result for the manifest; VerificationError when the graphs are not good enough to be written."""
+        """The result for the manifest; VerificationError when the graphs are not good enough to be written.
+
+        With a shortlist not even fp32 says everything that the original does: what is lost is measured instead.
+        """
         if max_quality_loss is None:
             references = self._scored_against_references
             max_quality_loss = DEFAULT_LOSS_AGAINST_REFERENCES if references else DEFAULT_LOSS_AGAINST_ORIGINAL
@@ -103,7 +110,8 @@ class Judge:
             f"{case.lowering} {case.name}": case.quality_loss for case in cases if case.sentences == len(self._sources)
         }
         loss = max(losses.values(), default=0.0)  # of all sentences: a score of a few means nothing
-        if precision == "fp32" and (wrong := [case for case in cases if case.identical + case.ties < case.sentences]):
+        wrong = [case for case in cases if case.identical + case.ties < case.sentences]
+        if precision == "fp32" and not shortlist and wrong:
             listed = "; ".join(f"{c.lowering} {c.name}: {c.sentences - c.identical - c.ties}" for c in wrong)
             raise VerificationError(
                 f"the fp32 graphs differ from {self._original.name} ({listed} sentences); nothing was written. "
@@ -113,9 +121,9 @@ class Judge:
             points = "BLEU" if against == "references" else "chrF"
             listed = ", ".join(f"{name}: {lost:.2f}" for name, lost in losses.items())
             raise VerificationError(
-                f"{precision} loses {loss:.2f} {points} points against the {against} ({listed}), more than "
-                f"--max-quality-loss {max_quality_loss:g}; nothing was written. "
-                "Choose a higher --precision or allow the loss"
+                f"{precision}{' with this shortlist' if shortlist else ''} loses {loss:.2f} {points} points against the "
+                f"{against} ({listed}), more than --max-quality-loss {max_quality_loss:g}; nothing was written. "
+                f"Choose a higher --precision{', give --shortlist more text' if shortlist else ''} or allow the loss"
             )
         return Verification(
             reference=self._original.name,

@@ -42,9 +42,11 @@ def decode(
     options: DecodingOptions,
     tokens: TokenIds,
     vocabulary: int,
+    *,
+    choices: int | None = None,
 ) -> Answers:
     """The best hypothesis of each source."""
-    batch = search_batch(options.beam_size, tokens, vocabulary)
+    batch = search_batch(options.beam_size, tokens, vocabulary, choices)
     for _ in sources:
         batch.join(options)
     stepper.start(sources)

@@ -32,14 +32,14 @@ class GraphModel:
     def __init__(
         self, directory: Path, encoder: Graph, decoder: Graph, tokens: SpecialTokens, dimensions: Dimensions
     ) -> None:
-        self._tokens, self._vocabulary = tokens, dimensions.target_vocabulary
+        self._tokens, self._vocabulary, self._choices = tokens, dimensions.target_vocabulary, dimensions.choices
         self._stepper = stepper_of(directory, encoder, decoder)
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
-        return decode(self._stepper, sources, options, self._tokens, self._vocabulary)
+        return decode(self._stepper, sources, options, self._tokens, self._vocabulary, choices=self._choices)
 
     def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
-        return force(self._stepper, source, target, self._tokens, candidates=min(8, self._vocabulary))
+        return force(self._stepper, source, target, self._tokens, candidates=min(8, self._choices))
 
 
 def stepper_of(directory: Path, encoder: Graph, decoder: Graph) -> Stepper:

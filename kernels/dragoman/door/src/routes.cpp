@@ -84,7 +84,6 @@ std::vector<EnginePointer> Routes::update(RoutingTable table) {
 }
 
 void Routes::forget(const EnginePointer& engine) {
-  engine->gone = true;
   all_.erase(std::remove(all_.begin(), all_.end(), engine), all_.end());
 }
 

@@ -31,7 +31,6 @@ struct Engine {
   Channel channel;
   int open = 0;          // requests that it has not answered yet
   bool writing = false;  // is it watched for when it can take more?
-  bool gone = false;
 };
 
 using EnginePointer = std::shared_ptr<Engine>;

@@ -63,7 +63,7 @@ class Admission:
         if most is None:
             return
         banned = sum(len(word) == 1 for word in options.bad_words)
-        own = (options.top_k or self._model.target_vocabulary) if options.sampling else 2 * ticket.width
+        own = (options.top_k or self._model.choices) if options.sampling else 2 * ticket.width
         if own + banned + (options.min_length > 0) > most:
             raise InvalidRequest(
                 f"beam_size={options.beam_size}, top_k={options.top_k} and {banned} bad words need more than the {most} "

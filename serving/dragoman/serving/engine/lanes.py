@@ -65,7 +65,7 @@ class Lanes(list[RunningLane]):
         return self._together > 0 and all(other is lane or not len(other) for other in self)
 
     def _open(self, width: int) -> RunningLane:
-        search = search_batch(width, self._model, self._model.target_vocabulary)
+        search = search_batch(width, self._model, self._model.target_vocabulary, self._model.choices)
         share = max(-(-(self._rows // width) // self.at_once), self._together // width, 1)
         self.append(RunningLane(search, self._runtime.lane(width), self._runtime, share))
         return self[-1]

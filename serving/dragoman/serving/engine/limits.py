@@ -21,6 +21,13 @@ class ModelFacts:
     target_vocabulary: int
     max_source_tokens: int
     max_target_tokens: int
+    shortlist: int | None = None
+    """How many tokens of the target vocabulary can be said, where not all can."""
+
+    @property
+    def choices(self) -> int:
+        """How many tokens a step chooses among."""
+        return self.target_vocabulary if self.shortlist is None else self.shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +123,7 @@ def memory_contract(
     cell_bytes = cache_copies * layout.cell_bytes
     own, cross = (cells * cell_bytes for cells in (limits.self_cells(model), limits.cross_cells(model)))
     rows = max(limits.max_rows, limits.max_session_rows)
-    logits = 3 * rows * model.target_vocabulary * 4  # logits, log-probabilities and the sort of the best
+    logits = 3 * rows * model.choices * 4  # logits, log-probabilities and the sort of the best
     encoded = limits.encode_tokens_per_step * (4 * widest_layer * 4 + layout.cell_bytes)
     sessions = sum(limits.session_cells(model))
     return MemoryContract(

@@ -236,7 +236,7 @@ class RunningLane:
             if done is not None:
                 return done
             # Somebody's best token is forbidden, which is rare: the same step again, with more to choose from.
-        wanted = _rounded(search.candidates, search.vocabulary if most is None else most)
+        wanted = _rounded(search.candidates, search.choices if most is None else most)
         best = self._lane.step(search.tokens, search.positions, search.parents, wanted)
         return search.advance(best.tokens, best.log_probs, best.logits)
 

@@ -55,8 +55,8 @@ class Sessions:
     def step(self, name: str, rows: npt.NDArray[np.integer], candidates: int) -> Best:  # type: ignore[type-arg]
         """Decode `rows` (rows, 3): source, parent (row of the previous step, -1 at the first), token."""
         session = self._get(name)
-        if not 1 <= candidates <= self._model.target_vocabulary:
-            raise InvalidRequest(f"candidates={candidates} must be between 1 and {self._model.target_vocabulary}")
+        if not 1 <= candidates <= self._model.choices:
+            raise InvalidRequest(f"candidates={candidates} must be between 1 and {self._model.choices}")
         most = self._runtime.max_candidates
         if most is not None and candidates > most:
             raise InvalidRequest(f"candidates={candidates} is more than this model gives at a step ({most})")

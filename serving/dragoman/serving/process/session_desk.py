@@ -89,6 +89,7 @@ class SessionDesk:
             "source_tokens": [len(source) for source in sources],
             "prefix": [list(prefix) for _ in sources],
             "target_vocabulary": manifest.dimensions.target_vocabulary,
+            "choices": manifest.dimensions.choices,
             "max_target_tokens": manifest.dimensions.max_target_tokens,
             "idle_timeout_s": bundle.engine.limits.session_idle_timeout_s,
         }
