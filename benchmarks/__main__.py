@@ -1,4 +1,4 @@
-"""All comparisons: `python -m benchmarks [--quick] [--only offline growth quality peers export online]`.
+"""All comparisons: `python -m benchmarks [--quick] [--only offline growth quality shortlist peers export online]`.
 
 A part of the grid: `python -m benchmarks --only offline --workloads tatoeba-en-de "random-32k 20/24" --sentences 200`.
 """
@@ -65,6 +65,13 @@ def peers(grid: Grid) -> None:
     write_results("other_peers", _described(records=records), others_table(records))
 
 
+def shortlist(grid: Grid) -> None:
+    from benchmarks.shortlist import measure_shortlist, shortlist_table
+
+    figures = measure_shortlist(grid)
+    write_results("shortlist", _described(**figures), shortlist_table(figures))
+
+
 def export(grid: Grid) -> None:  # noqa: ARG001 - all parts are called alike
     from benchmarks.export_cost import measure_export, table
 
@@ -84,6 +91,7 @@ PARTS: dict[str, Callable[[Grid], None]] = {
     "offline": offline,
     "growth": growth,
     "quality": quality,
+    "shortlist": shortlist,
     "peers": peers,
     "export": export,
     "online": online,
