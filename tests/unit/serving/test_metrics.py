@@ -1,6 +1,16 @@
 import pytest
 
-from dragoman.serving.metrics import METRICS, QUEUE_SECONDS, QUEUED, REQUESTS, STEPS, Recorder
+from dragoman.serving.metrics import (
+    METRICS,
+    QUEUE_SECONDS,
+    QUEUED,
+    REQUESTS,
+    STEPS,
+    Recorder,
+    changes_frame,
+    read_changes,
+    series_frame,
+)
 
 
 @pytest.fixture
@@ -54,3 +64,15 @@ def test_an_observation_on_a_bound_belongs_to_it(recorder: Recorder) -> None:
 def test_every_series_has_one_definition() -> None:
     names = [series.name for metric in METRICS for series in metric.series]
     assert len(names) == len(set(names))
+
+
+def test_changes_are_read_as_they_were_told() -> None:
+    changes = [(REQUESTS.name, "ok", 2.0), (STEPS.name, "", 0.25)]
+    assert read_changes(changes_frame(changes)) == changes
+
+
+def test_who_publishes_is_told_of_every_series() -> None:
+    parts = series_frame().parts
+    expected = [series for metric in METRICS for series in metric.series]
+    assert [name.decode() for name in parts[::4]] == [series.name for series in expected]
+    assert set(parts[1::4]) <= {b"counter", b"gauge", b"share"}

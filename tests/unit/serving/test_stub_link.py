@@ -355,3 +355,9 @@ def test_closing_leaves_nobody_without_a_last_word(kind: type[Link], directory: 
     engine.next_frame()
     stage.close()
     assert reply.code() is ErrorCode.DRAINING
+
+
+def test_a_routing_table_is_read_as_it_was_told() -> None:
+    sockets = {"en-de": ("/run/a.sock", "/run/b.sock"), "de-en": ()}
+    table = RoutingTable(("en-de", "de-en"), sockets, draining=True, hold_s=2.5, restarts={"engine": 3, "triton": 1})
+    assert RoutingTable.from_frame(table.frame()) == table
