@@ -62,6 +62,9 @@ bench-quick: setup ## the benchmarks in a short form (below 10 minutes)
 bench: setup ## all benchmarks
 	@$(BIN)/python -m benchmarks
 
+soak: $(BUNDLE)/manifest.json ## every kind of request for ten minutes: nothing may be lost, nothing may grow
+	@$(BIN)/python -m benchmarks.soak --bundle $(BUNDLE)
+
 gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-report.md (docs/gpu.md)
 	@$(BIN)/python -m benchmarks.gpu_check
 
