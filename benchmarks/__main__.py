@@ -80,11 +80,15 @@ def export(grid: Grid) -> None:  # noqa: ARG001 - all parts are called alike
 
 
 def online(grid: Grid) -> None:
-    from benchmarks.online import measure_online
+    from benchmarks.online import PACES, measure_online
     from benchmarks.online_report import online_table
 
-    contests = measure_online(quick=grid.quick)
-    write_results("online", _described(contests=contests), online_table(contests))
+    chosen = [model for model in PACES if model in {workload.model for workload in grid.workloads}] or list(PACES)
+    models = chosen if grid.keeps_others else list(PACES)
+    earlier = read_results("online").get("contests", []) if grid.keeps_others else []
+    contests = {contest["model"]: contest for contest in (*earlier, *measure_online(models, quick=grid.quick))}
+    found = [contests[model] for model in PACES if model in contests]
+    write_results("online", _described(contests=found), online_table(found))
 
 
 PARTS: dict[str, Callable[[Grid], None]] = {
@@ -122,7 +126,9 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
     parser.add_argument("--sentences", type=int, help=f"real ones in a cell ({FULL.sentences}, quick {QUICK.sentences})")
     parser.add_argument("--cell-seconds", type=float, help="how long a cell is measured, when its rounds are short")
-    parser.add_argument("--keep-others", action="store_true", help="offline: keep the results of cells not measured now")
+    parser.add_argument(
+        "--keep-others", action="store_true", help="keep results that are not measured now (offline, online)"
+    )
     parser.add_argument("--processor", choices=LESSER_PROCESSORS, help="offline: let both sides take this one for a lesser")
     given = parser.parse_args()
     os.environ.update(LESSER_PROCESSORS.get(given.processor, {}))  # both sides' processes get them from here

@@ -16,12 +16,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.bundles import bundle_of
 from benchmarks.cells import checkpoint_of, read_sentences
 from benchmarks.enlarged_checkpoint import ENLARGED
+from benchmarks.machine import load_average
 from benchmarks.peers import CACHE, CTRANSLATE2, ROOT, converted_to_ctranslate2
 from benchmarks.random_checkpoint import REFERENCE
 from benchmarks.sustained import by_limit, has_failed_twice
@@ -31,7 +33,7 @@ from dragoman.search import DecodingOptions
 from dragoman.serving.in_process import open_model
 from dragoman.serving.supervisor.ports import free_port
 
-__all__ = ["measure_online"]
+__all__ = ["PACES", "measure_online"]
 
 ENDLESS = 60  # tokens; what takes longer never ends
 LIMIT = 4.0  # p99 may be so many times the unloaded latency
@@ -105,9 +107,11 @@ PACES = {REFERENCE.name: Pace(20.0, 1000.0, 600.0, 1.125, 3.0), ENLARGED.name: P
 Choice = TypeVar("Choice", Batching, Engines)
 
 
-def measure_online(quick: bool = False, precision: Precision = "int8", beam: int = 1) -> list[dict[str, Any]]:
+def measure_online(
+    models: Sequence[str], quick: bool = False, precision: Precision = "int8", beam: int = 1
+) -> list[dict[str, Any]]:
     """Both curves, both highest sustained rates, and the settings that each side was best with, for each model."""
-    return [_measure(_contest(model, precision, beam, quick)) for model in PACES]
+    return [_measure(_contest(model, precision, beam, quick)) for model in models]
 
 
 def _contest(model: str, precision: Precision, beam: int, quick: bool) -> Contest:
@@ -132,7 +136,8 @@ def _measure(contest: Contest) -> dict[str, Any]:
     engines = _best(ENGINES, _dragoman, contest)
     with _dragoman(contest, engines) as ours, _ctranslate2(contest, batching) as theirs:
         curves = _climb({"dragoman": ours, "ctranslate2": theirs}, contest)
-    what = {"model": contest.checkpoint.name, "precision": contest.precision, "beam": contest.beam}
+    measured = {"date": date.today().isoformat(), "load_average": load_average()}
+    what = {"model": contest.checkpoint.name, "measured": measured, "precision": contest.precision, "beam": contest.beam}
     settings = {"dragoman_settings": str(engines), "ctranslate2_settings": str(batching)}
     return {**what, **settings, **curves, "limits": by_limit(curves)}
 

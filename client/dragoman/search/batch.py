@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +25,8 @@ _FEW = 4
 """So many banned single tokens are compared for all groups at once; a longer list is the group's own affair."""
 
 _GROUPS = 8
+_SINGLE = 6  # whole numbers that a group has one of each
+_KNOWN_OPENINGS = 256
 _NO_TOKEN = -1
 
 
@@ -36,24 +39,37 @@ class TokenIds(Protocol):
     def decoder_start(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What every search with the same options begins with."""
+
+    options: DecodingOptions
+    numbers: Ids  # its row
+    few: list[int]  # banned single tokens, where they are compared for all groups at once
+    many: list[int]  # the others
+    has_rules: bool
+    calm_steps: int
+
+
 class SearchBatch(ABC):
     """Searches side by side: `join`, then step with `tokens`, `positions` and `parents`, then `advance`, till done.
 
     A group's rows are fed its start token and forced prefix one by one; what the model says meanwhile is ignored.
     """
 
-    _columns: tuple[str, ...] = (
-        "_fed",
-        "_length",
-        "_prompt",
-        "_limit",
-        "_shortest",
-        "_parents",
-        "_need",
-        "_banned",
-        "_forced",
-        "_calm_from",
-    )
+    _columns: tuple[str, ...] = ()  # arrays with a row for each group, beside the whole numbers
+
+    # Columns of `_numbers`, which lie side by side: a group comes and goes with one copy.
+    _fed: Ids  # (groups, width): the last tokens of _said, which are fed next
+    _parents: Ids  # (groups, width)
+    _length: Ids  # tokens of each row in _said
+    _prompt: Ids  # tokens that are given: start and prefix
+    _limit: Ids  # the length at which a row ends
+    _shortest: Ids  # below this length the end token is forbidden
+    _need: Ids  # candidates for the next step
+    _calm_from: Ids  # the length from which nothing special happens until the limit
+    _banned: Ids  # (groups, _FEW)
+    _forced: Ids  # (groups, 2): first and last token
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
         """Of the `vocabulary` a model with a shortlist gives `choices` tokens at most; others give all."""
@@ -64,20 +80,12 @@ class SearchBatch(ABC):
         self._every = np.arange(_GROUPS)
         self._rows = np.arange(width)
         self._said: list[list[list[int]]] = []  # of each row of each group: start, prefix and what was generated
-        self._fed = np.zeros((_GROUPS, width), np.int64)  # the last tokens of _said, which are fed next
-        self._length = np.zeros(_GROUPS, np.int64)  # tokens of each row in _said
-        self._prompt = np.zeros(_GROUPS, np.int64)  # tokens that are given: start and prefix
-        self._limit = np.zeros(_GROUPS, np.int64)  # the length at which a row ends
-        self._shortest = np.zeros(_GROUPS, np.int64)  # below this length the end token is forbidden
-        self._parents = np.tile(self._rows, (_GROUPS, 1))
-        self._need = np.zeros(_GROUPS, np.int64)
         self._most_needed: int | None = None  # the largest of _need, once somebody has asked
-        self._banned = np.full((_GROUPS, _FEW), _NO_TOKEN, np.int64)
-        self._forced = np.full((_GROUPS, 2), _NO_TOKEN, np.int64)  # first and last token
+        self._lay_out(np.zeros((_GROUPS, 2 * width + _SINGLE + _FEW + 2), np.int64))
+        self._openings: dict[int, _Opening] = {}  # by the id of their options, which they hold
         self._options: list[DecodingOptions] = []
         self._touched: list[int] = []  # tokens that the options without history may forbid
         self._rules: list[HistoryRules | None] = []
-        self._calm_from = np.zeros(_GROUPS, np.int64)  # the length from which nothing special happens until the limit
         self._calm = 0  # so many steps at least nothing special will happen to any group
         self._particular = 0  # groups that a step must look at one by one
         self._ban_columns = 0  # columns of _banned that are in use
@@ -119,30 +127,18 @@ class SearchBatch(ABC):
 
     def join(self, options: DecodingOptions) -> int:
         """Start a search; its group number, which is the highest."""
-        check_tokens(options, self._vocabulary)
+        opening = self._openings.get(id(options)) or self._opened(options)
         self._catch_up()
-        prompt = 1 + len(options.prefix)
-        limit = prompt + options.max_length
         self._make_room()
         group = self._count
         self._said.append([[self._start] for _ in range(self.width)])
-        self._fed[group] = self._start
-        self._length[group], self._prompt[group], self._limit[group] = 1, prompt, limit
-        self._shortest[group] = prompt + options.min_length
-        self._parents[group] = self._rows
-        banned = single_bad_words(options, self._eos)
-        few = banned if len(banned) <= _FEW else []
-        self._banned[group] = [*few, *[_NO_TOKEN] * (_FEW - len(few))]
-        # A prefix takes the place of the forced first token, as in Hugging Face, which only looks at the start token.
-        first = options.forced_bos if options.forced_bos is not None and prompt == 1 else _NO_TOKEN
-        self._forced[group] = first, _NO_TOKEN if options.forced_eos is None else options.forced_eos
+        self._numbers[group] = opening.numbers
         self._options.append(options)
-        self._touched.append(len(few) + (options.min_length > 0))
-        self._rules.append(HistoryRules.of(options, [] if few else banned))
-        self._calm_from[group] = max(prompt, prompt + options.min_length, 1 + (first != _NO_TOKEN))
-        self._calm = min(self._calm, limit - 2) if self._calm_from[group] == 1 else 0
-        self._ban_columns = max(self._ban_columns, len(few))
-        self._banned_somewhere.update(few)
+        self._touched.append(len(opening.few) + (options.min_length > 0))
+        self._rules.append(HistoryRules.of(options, opening.many) if opening.has_rules else None)
+        self._calm = min(self._calm, opening.calm_steps)
+        self._ban_columns = max(self._ban_columns, len(opening.few))
+        self._banned_somewhere.update(opening.few)
         self._particular += self._is_particular(group)
         self._count += 1
         self._start_group(group)
@@ -155,6 +151,7 @@ class SearchBatch(ABC):
         last = self._count - 1
         self._particular -= self._is_particular(group)
         self._most_needed = None
+        self._numbers[group] = self._numbers[last]
         for name in self._columns:
             column = getattr(self, name)
             column[group] = column[last]
@@ -299,8 +296,41 @@ class SearchBatch(ABC):
         return self._wanted
 
     def _make_room(self) -> None:
-        if self._count == len(self._length):
+        if self._count == len(self._numbers):
+            self._lay_out(np.concatenate([self._numbers, self._numbers]))
             for name in self._columns:
                 column = getattr(self, name)
                 setattr(self, name, np.concatenate([column, column]))
-            self._every = np.arange(len(self._length))
+            self._every = np.arange(len(self._numbers))
+
+    def _lay_out(self, numbers: Ids) -> None:
+        """`numbers` (groups, columns) under the names of its columns."""
+        width, singles, bans = self.width, 2 * self.width + _SINGLE, 2 * self.width + _SINGLE + _FEW
+        self._numbers = numbers
+        self._fed, self._parents = numbers[:, :width], numbers[:, width : 2 * width]
+        self._length, self._prompt, self._limit, self._shortest, self._need, self._calm_from = numbers[
+            :, 2 * width : singles
+        ].T
+        self._banned, self._forced = numbers[:, singles:bans], numbers[:, bans:]
+
+    def _opened(self, options: DecodingOptions) -> _Opening:
+        """What a search with these options begins with; most requests have the same ones, which are the same object."""
+        check_tokens(options, self._vocabulary)
+        prompt = 1 + len(options.prefix)
+        limit = prompt + options.max_length
+        banned = single_bad_words(options, self._eos)
+        few = banned if len(banned) <= _FEW else []
+        # A prefix takes the place of the forced first token, as in Hugging Face, which only looks at the start token.
+        first = options.forced_bos if options.forced_bos is not None and prompt == 1 else _NO_TOKEN
+        last = _NO_TOKEN if options.forced_eos is None else options.forced_eos
+        calm_from = max(prompt, prompt + options.min_length, 1 + (first != _NO_TOKEN))
+        singles = (1, prompt, limit, prompt + options.min_length, 0, calm_from)
+        bans = (*few, *[_NO_TOKEN] * (_FEW - len(few)))
+        numbers = np.array([*[self._start] * self.width, *range(self.width), *singles, *bans, first, last], np.int64)
+        many = [] if few else banned
+        has_rules = HistoryRules.of(options, many) is not None
+        opening = _Opening(options, numbers, few, many, has_rules, limit - 2 if calm_from == 1 else 0)
+        if len(self._openings) >= _KNOWN_OPENINGS:
+            self._openings.clear()
+        self._openings[id(options)] = opening
+        return opening

@@ -45,7 +45,7 @@ class _Best:
 class BeamBatch(SearchBatch):
     """Keeps the `width` best rows of each group. Processors work on log-probabilities."""
 
-    _columns = (*SearchBatch._columns, "_scores", "_floor", "_open", "_stops", "_divisor")
+    _columns = ("_scores", "_floor", "_open", "_stops", "_divisor")
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
         super().__init__(width, tokens, vocabulary, choices)

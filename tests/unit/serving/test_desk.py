@@ -17,7 +17,7 @@ from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process import desk
 from dragoman.serving.process.admission import Admission
@@ -120,6 +120,16 @@ def alone(text: str, **options: object) -> str:
     office = Office()
     office.ask(1, text, **options)
     return office.finish().texts(1)[0]
+
+
+def test_details_that_nobody_reads_are_not_written() -> None:
+    office = Office()
+    arrived = struct.pack("<d", time.monotonic()) + NO_DETAILS
+    office.desk.take(cast(Channel, "door"), Frame(Kind.TRANSLATE, 1, (arrived, b"", b"hello")))
+    office.ask(2, "hello", cache=False)
+    assert office.finish().texts(1) == office.texts(2)
+    assert office.last_words(1)[0].parts[0] == b""
+    assert office.details(2)["texts"]
 
 
 def test_texts_of_one_request_come_back_in_their_order() -> None:

@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kSupervisorVariable = "DRAGOMAN_SUPERVISOR";
 constexpr const char* kPublishedBy = "encoder";  // the model whose door publishes everybody's metrics: it has little else to do
+constexpr const char* kDetails = "DETAILS";
 constexpr double kStartTimeout_s = 3600.0;  // a large model may take its time; the supervisor gives up earlier and says why
 
 const Failure kInternal = Failure::say("INTERNAL", "the server failed at this request; its log says why");
@@ -42,13 +43,15 @@ class TritonReply : public Reply {
   TritonReply(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, const Model& model)
       : instance_(instance), request_(request), model_(model), began_ns_(now_ns()), wanted_(wanted_outputs(request)) {}
 
+  bool wants(const std::string& output) const { return std::find(wanted_.begin(), wanted_.end(), output) != wanted_.end(); }
+
   void deliver(const Frame& frame) override {
     const bool is_last = frame.kind == Kind::answer;
     TRITONBACKEND_Response* response = nullptr;
     try {
       check(TRITONBACKEND_ResponseNew(&response, request_));
       for (const auto& tensor : model_.outputs(frame)) {
-        if (std::find(wanted_.begin(), wanted_.end(), tensor.name) != wanted_.end()) add_output(response, tensor);
+        if (wants(tensor.name)) add_output(response, tensor);
       }
     } catch (const std::exception&) {
       if (response != nullptr) ignore(TRITONBACKEND_ResponseDelete(response));
@@ -111,7 +114,8 @@ class Door {
     } catch (const TritonError&) {
       return reply->fail(kInternal);
     }
-    link_.submit(model_->kind, std::move(parts), std::move(reply));
+    const bool bare = !reply->wants(kDetails);
+    link_.submit(model_->kind, std::move(parts), std::move(reply), bare);
   }
 
  private:

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMostPending = 4096;
 constexpr std::size_t kMostRequestBytes = std::size_t{64} << 20;
+constexpr char kNoDetails = '-';
 constexpr double kTick_s = 0.02;
 constexpr int kTick_ms = 20, kIdleTick_ms = 50;
 constexpr int kEvents = 16;
@@ -67,12 +68,13 @@ std::uint64_t Link::tables() {
 
 // Requests come in.
 
-void Link::submit(Kind kind, std::vector<std::string> parts, std::unique_ptr<Reply> reply) {
+void Link::submit(Kind kind, std::vector<std::string> parts, std::unique_ptr<Reply> reply, bool bare) {
   auto pending = std::make_shared<Pending>();
   pending->since_s = monotonic_s();
   pending->reply = std::move(reply);
   std::string arrival;
   append_number(arrival, pending->since_s);
+  if (bare) arrival += kNoDetails;
   parts.insert(parts.begin(), std::move(arrival));
   pending->frame = {kind, 0, std::move(parts)};
   Failure refusal;

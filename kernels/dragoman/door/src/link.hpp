@@ -45,7 +45,8 @@ class Link {
   // Until every bundle has an engine that has translated something.
   bool wait_until_routed(double timeout_s);
   // Send a request that starts with its options (of a session: its name); `reply` hears of it exactly once.
-  void submit(Kind kind, std::vector<std::string> parts, std::unique_ptr<Reply> reply);
+  // Nobody reads the details of a `bare` answer.
+  void submit(Kind kind, std::vector<std::string> parts, std::unique_ptr<Reply> reply, bool bare = false);
   // How many routing tables have been taken.
   std::uint64_t tables();
 

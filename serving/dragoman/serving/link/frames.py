@@ -15,9 +15,12 @@ from typing import Any
 
 from dragoman.errors import ServeError
 
-__all__ = ["MAX_FRAME_BYTES", "Frame", "FrameReader", "Kind", "json_frame"]
+__all__ = ["ARRIVAL_BYTES", "MAX_FRAME_BYTES", "NO_DETAILS", "Frame", "FrameReader", "Kind", "json_frame"]
 
 MAX_FRAME_BYTES = 256 << 20
+ARRIVAL_BYTES = 8
+NO_DETAILS = b"-"
+"""An arrival is a double, seconds of the monotonic clock; this mark after it: the caller does not want DETAILS."""
 
 _HEADER = struct.Struct("<BQI")
 _LENGTH = struct.Struct("<I")

@@ -14,7 +14,7 @@ from dragoman.serving import metrics
 from dragoman.serving.engine import Engine, Event, Finished, Progress, Request, Started
 from dragoman.serving.failures import Failure, outcome_of
 from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.link.frames import ARRIVAL_BYTES, NO_DETAILS, Frame, Kind
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.admission import Terms, read_texts
 from dragoman.serving.process.answers import Effort, TextAnswer, details, translation_parts
@@ -63,7 +63,7 @@ class TranslationDesk:
 
     def take(self, channel: Channel, frame: Frame) -> None:
         """A TRANSLATE or STREAM frame: check what can be checked at once and put it in line."""
-        (arrived_s,) = struct.unpack("<d", frame.parts[0])
+        (arrived_s,) = struct.unpack_from("<d", frame.parts[0])
         try:
             terms = self._bundle.admission.read_options(frame.parts[1])
             texts = read_texts(frame.parts[2:], self._bundle.settings.limits)
@@ -81,6 +81,7 @@ class TranslationDesk:
             return
         self._open_bytes += job.size_bytes
         job.wants_stream = frame.kind is Kind.STREAM
+        job.wants_details = not frame.parts[0].endswith(NO_DETAILS, ARRIVAL_BYTES)
         job.requests = self._requests(job)
         self._jobs[channel, frame.request] = job
         self._intake.append(job)
@@ -213,7 +214,8 @@ class TranslationDesk:
 
     def _answer(self, job: Job) -> None:
         done = [(work.answer, work.effort) for work in job.works if work.answer and work.effort]
-        told = details(self._bundle.settings.name, self._bundle.version, job.terms.request_id, done)
+        bundle, request_id = self._bundle, job.terms.request_id
+        told = details(bundle.settings.name, bundle.version, request_id, done) if job.wants_details else b""
         if job.wants_stream:
             # What was streamed is complete, unless nothing was because the answer was known already.
             rest = done[0][0].hypotheses[0].text if job.stream is None else ""

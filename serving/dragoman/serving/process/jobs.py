@@ -138,6 +138,7 @@ class Job:
     arrived_s: float
     stream: Stream | None = None
     wants_stream: bool = False
+    wants_details: bool = True
     requests: Iterator[Piece] = field(default_factory=lambda: iter(()))
     refused: Piece | None = None  # by a full queue; it is tried again
     submitted: int = 0

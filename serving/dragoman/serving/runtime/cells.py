@@ -106,6 +106,7 @@ class CellsLane:
         self.cells: Cells = np.zeros((rows, shape.target), np.int32)  # of each row, by position
         self.starts, self.lengths = np.zeros((2, shape.groups), np.int32)  # of each group's source
         self._first = np.zeros((rows, 1), np.int32)  # each row's own first cell
+        self._first_of: Cells = np.arange(rows, dtype=np.int32)[:, None] * np.int32(shape.target)  # of each row's place
         self._filled = np.zeros(shape.groups, np.int64)  # tokens that each row of a group holds
         self._column: Cells = np.arange(shape.target, dtype=np.int32)
         self._places: list[int] = []  # of each group
@@ -197,8 +198,9 @@ class CellsLane:
         place, rows = self._free.pop(), self._rows(group)
         self._places.append(place)
         self.starts[group], self.lengths[group], self._filled[group] = place * self.cross.length, source_tokens, filled
-        self._first[rows, 0] = np.arange(place * self.width, (place + 1) * self.width) * self.own.length
-        self.cells[rows] = self._first[rows] + self._column
+        first = self._first_of[place * self.width : (place + 1) * self.width]
+        self._first[rows] = first
+        np.add(first, self._column, out=self.cells[rows])
         return place
 
     def _rows(self, group: int) -> slice:
