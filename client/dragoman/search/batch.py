@@ -9,25 +9,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.search.constraints import HistoryRules, Ids, Scores, check_tokens, single_bad_words
+from dragoman.search.constraints import HistoryRules, Ids, Scores
 from dragoman.search.hypothesis import Hypothesis
+from dragoman.search.opening import FEW, NO_TOKEN, SINGLE, Openings
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["SearchBatch", "TokenIds"]
 
-_FEW = 4
-"""So many banned single tokens are compared for all groups at once; a longer list is the group's own affair."""
-
 _GROUPS = 8
-_SINGLE = 6  # whole numbers that a group has one of each
-_KNOWN_OPENINGS = 256
-_NO_TOKEN = -1
 
 
 class TokenIds(Protocol):
@@ -37,18 +31,6 @@ class TokenIds(Protocol):
     def eos(self) -> int: ...
     @property
     def decoder_start(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Opening:
-    """What every search with the same options begins with."""
-
-    options: DecodingOptions
-    numbers: Ids  # its row
-    few: list[int]  # banned single tokens, where they are compared for all groups at once
-    many: list[int]  # the others
-    has_rules: bool
-    calm_steps: int
 
 
 class SearchBatch(ABC):
@@ -68,21 +50,21 @@ class SearchBatch(ABC):
     _shortest: Ids  # below this length the end token is forbidden
     _need: Ids  # candidates for the next step
     _calm_from: Ids  # the length from which nothing special happens until the limit
-    _banned: Ids  # (groups, _FEW)
+    _banned: Ids  # (groups, FEW)
     _forced: Ids  # (groups, 2): first and last token
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
         """Of the `vocabulary` a model with a shortlist gives `choices` tokens at most; others give all."""
         self.width = width
-        self._eos, self._start, self._vocabulary = tokens.eos, tokens.decoder_start, vocabulary
+        self._eos, self._start = tokens.eos, tokens.decoder_start
         self.choices = vocabulary if choices is None else choices
         self._count = 0
         self._every = np.arange(_GROUPS)
         self._rows = np.arange(width)
         self._said: list[list[list[int]]] = []  # of each row of each group: start, prefix and what was generated
         self._most_needed: int | None = None  # the largest of _need, once somebody has asked
-        self._lay_out(np.zeros((_GROUPS, 2 * width + _SINGLE + _FEW + 2), np.int64))
-        self._openings: dict[int, _Opening] = {}  # by the id of their options, which they hold
+        self._lay_out(np.zeros((_GROUPS, 2 * width + SINGLE + FEW + 2), np.int64))
+        self._openings = Openings(width, tokens.decoder_start, tokens.eos, vocabulary)
         self._options: list[DecodingOptions] = []
         self._touched: list[int] = []  # tokens that the options without history may forbid
         self._rules: list[HistoryRules | None] = []
@@ -127,15 +109,15 @@ class SearchBatch(ABC):
 
     def join(self, options: DecodingOptions) -> int:
         """Start a search; its group number, which is the highest."""
-        opening = self._openings.get(id(options)) or self._opened(options)
+        opening = self._openings.of(options)
         self._catch_up()
         self._make_room()
         group = self._count
         self._said.append([[self._start] for _ in range(self.width)])
         self._numbers[group] = opening.numbers
         self._options.append(options)
-        self._touched.append(len(opening.few) + (options.min_length > 0))
-        self._rules.append(HistoryRules.of(options, opening.many) if opening.has_rules else None)
+        self._touched.append(opening.touched)
+        self._rules.append(opening.rules())
         self._calm = min(self._calm, opening.calm_steps)
         self._ban_columns = max(self._ban_columns, len(opening.few))
         self._banned_somewhere.update(opening.few)
@@ -270,8 +252,8 @@ class SearchBatch(ABC):
 
     def _with_forced(self, tokens: Ids, scores: Scores, log_probs: Scores) -> tuple[Ids, Scores, Scores]:
         n = self._count
-        at_start = (self._length[:n] == 1) & (self._forced[:n, 0] != _NO_TOKEN)
-        at_end = (self._length[:n] == self._limit[:n] - 1) & (self._forced[:n, 1] != _NO_TOKEN)
+        at_start = (self._length[:n] == 1) & (self._forced[:n, 0] != NO_TOKEN)
+        at_end = (self._length[:n] == self._limit[:n] - 1) & (self._forced[:n, 1] != NO_TOKEN)
         if not (at_start.any() or at_end.any()):
             return tokens, scores, log_probs
         tokens, log_probs = tokens.astype(np.int64), log_probs.astype(np.float32)
@@ -305,32 +287,10 @@ class SearchBatch(ABC):
 
     def _lay_out(self, numbers: Ids) -> None:
         """`numbers` (groups, columns) under the names of its columns."""
-        width, singles, bans = self.width, 2 * self.width + _SINGLE, 2 * self.width + _SINGLE + _FEW
+        width, singles, bans = self.width, 2 * self.width + SINGLE, 2 * self.width + SINGLE + FEW
         self._numbers = numbers
         self._fed, self._parents = numbers[:, :width], numbers[:, width : 2 * width]
         self._length, self._prompt, self._limit, self._shortest, self._need, self._calm_from = numbers[
             :, 2 * width : singles
         ].T
         self._banned, self._forced = numbers[:, singles:bans], numbers[:, bans:]
-
-    def _opened(self, options: DecodingOptions) -> _Opening:
-        """What a search with these options begins with; most requests have the same ones, which are the same object."""
-        check_tokens(options, self._vocabulary)
-        prompt = 1 + len(options.prefix)
-        limit = prompt + options.max_length
-        banned = single_bad_words(options, self._eos)
-        few = banned if len(banned) <= _FEW else []
-        # A prefix takes the place of the forced first token, as in Hugging Face, which only looks at the start token.
-        first = options.forced_bos if options.forced_bos is not None and prompt == 1 else _NO_TOKEN
-        last = _NO_TOKEN if options.forced_eos is None else options.forced_eos
-        calm_from = max(prompt, prompt + options.min_length, 1 + (first != _NO_TOKEN))
-        singles = (1, prompt, limit, prompt + options.min_length, 0, calm_from)
-        bans = (*few, *[_NO_TOKEN] * (_FEW - len(few)))
-        numbers = np.array([*[self._start] * self.width, *range(self.width), *singles, *bans, first, last], np.int64)
-        many = [] if few else banned
-        has_rules = HistoryRules.of(options, many) is not None
-        opening = _Opening(options, numbers, few, many, has_rules, limit - 2 if calm_from == 1 else 0)
-        if len(self._openings) >= _KNOWN_OPENINGS:
-            self._openings.clear()
-        self._openings[id(options)] = opening
-        return opening
