@@ -108,7 +108,8 @@ class Callers:
 def served(bundle: Path, *arguments: str) -> Iterator[tuple[str, psutil.Process]]:
     address = f"{HOST}:{free_port(HOST)}"
     command = [str(Path(sys.executable).with_name("dragoman")), "serve", f"--bundle={bundle}", f"--grpc-address={address}"]
-    with running([*command, "--metrics-address=127.0.0.1:0", *arguments], dict(os.environ), address):
+    command += ["--metrics-address=127.0.0.1:0", "--response-cache=0"]  # a cache that fills is no leak
+    with running([*command, *arguments], dict(os.environ), address):
         (server,) = psutil.Process().children()
         yield address, server
 
