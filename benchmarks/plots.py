@@ -55,7 +55,8 @@ def plot_growth(figures: dict[str, Any], directory: Path) -> None:
             values, [point["products_s"] * 1000 for point in points], "s--", color=LIMIT, label="matrix products alone"
         )
         axes.set_xlabel(GROWTH_AXES.get(axis, axis))
-        axes.set_ylim(bottom=0)
+        highest = max(max(point["step_s"], point["products_s"]) for point in points)
+        axes.set_ylim(0, 1.08 * highest * 1000)
         axes.set_ylabel("ms")
     grid[0, 0].legend()
     _save(directory / "growth.png")

@@ -1,7 +1,7 @@
 """The door: Triton's backend for our models, in C++, built when the package is.
 
 It takes requests inside the server and hands them to the engine process. Without it (no compiler was there) a model in
-Triton's Python stub does the same (`dragoman.serving.triton.models`), for several times the processor's time a request.
+Triton's Python stub does the same (`dragoman.serving.triton.models`), for more than twice the processor's time a request.
 """
 
 from __future__ import annotations

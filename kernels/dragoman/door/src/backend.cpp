@@ -32,6 +32,12 @@ TRITONSERVER_Error_Code status_of(const std::string& code) {
   return TRITONSERVER_ERROR_INTERNAL;
 }
 
+// What callers are not told stands in the server's log.
+void log(const std::exception& error) {
+  const std::string text = std::string("the door could not pass a request on: ") + error.what();
+  ignore(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "backend.cpp", __LINE__, text.c_str()));
+}
+
 std::uint64_t now_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
@@ -47,13 +53,19 @@ class TritonReply : public Reply {
 
   void deliver(const Frame& frame) override {
     const bool is_last = frame.kind == Kind::answer;
+    if (broken_) {  // a stream that lacks a piece must not end as if it were whole
+      if (is_last) fail(kInternal);
+      return;
+    }
     TRITONBACKEND_Response* response = nullptr;
     try {
       check(TRITONBACKEND_ResponseNew(&response, request_));
       for (const auto& tensor : model_.outputs(frame)) {
         if (wants(tensor.name)) add_output(response, tensor);
       }
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
+      log(error);
+      broken_ = true;
       if (response != nullptr) ignore(TRITONBACKEND_ResponseDelete(response));
       if (is_last) fail(kInternal);
       return;
@@ -90,6 +102,7 @@ class TritonReply : public Reply {
   const Model& model_;
   const std::uint64_t began_ns_;
   const std::vector<std::string> wanted_;
+  bool broken_ = false;
 };
 
 class Door {
@@ -111,7 +124,8 @@ class Door {
       }
     } catch (const BadInput& error) {
       return reply->fail(Failure::say("INVALID_REQUEST", error.what()));
-    } catch (const TritonError&) {
+    } catch (const TritonError& error) {
+      log(error);
       return reply->fail(kInternal);
     }
     const bool bare = !reply->wants(kDetails);
