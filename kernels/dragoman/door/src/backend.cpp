@@ -59,8 +59,9 @@ class TritonReply : public Reply {
     }
     TRITONBACKEND_Response* response = nullptr;
     try {
+      const auto tensors = model_.outputs(frame);
       check(TRITONBACKEND_ResponseNew(&response, request_));
-      for (const auto& tensor : model_.outputs(frame)) {
+      for (const auto& tensor : tensors) {
         if (wants(tensor.name)) add_output(response, tensor);
       }
     } catch (const std::exception& error) {
