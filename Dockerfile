@@ -13,9 +13,10 @@ WORKDIR /source
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 RUN python -m pip install --no-cache-dir hatchling==1.33.0
 COPY pyproject.toml README.md LICENSE hatch_build.py ./
+COPY core core
 COPY client client
 COPY export export
-COPY kernels kernels
+COPY native native
 COPY serving serving
 COPY model_repository model_repository
 RUN python -m hatchling build --target wheel --directory /wheels

@@ -5,20 +5,18 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BUNDLE := bundles/tatoeba-en-de
 MODEL  := models/tatoeba-en-de
-KERNELS := kernels/dragoman/kernels
-LIBRARY := $(KERNELS)/libdragoman_kernels.so
-DOOR    := kernels/dragoman/door
+LIBRARY := core/dragoman/native/libdragoman_ops.so
 # Locked versions of every dependency, one file a Python version.
 LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo test lint unit integration bench bench-quick soak gpu-check deploy-tools clean
+.PHONY: help setup native demo test lint unit integration bench bench-quick soak gpu-check deploy-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) kernels ## create .venv with everything; the command is .venv/bin/dragoman
+setup: $(STAMP) native ## create .venv with everything; the command is .venv/bin/dragoman
 
 $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@test -f $(LOCK) || { echo "dragoman runs on Python 3.10 to 3.12; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
@@ -28,14 +26,14 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) --no-build-isolation --editable '.[dev]'
 	@touch $(STAMP)
 
-kernels: $(LIBRARY) ## compile what is in C++ (operators, door) where a source changed; without a compiler, do without
+native: $(LIBRARY) ## compile what is in C++ (operators, Triton backend) where a source changed; without a compiler, do without
 
 # Installing compiles it, too. A compiler that is missing or fails is told in a line, and stops nothing.
-$(LIBRARY): $(KERNELS)/build.py $(wildcard $(KERNELS)/src/*.* $(KERNELS)/src/*/* $(DOOR)/src/*) | $(STAMP)
-	@test -f $@ && test -z "$$(find $^ -newer $@)" || $(BIN)/python -m dragoman.kernels.build || true
+$(LIBRARY): native/build.py $(wildcard native/*/*.* native/*/*/*) | $(STAMP)
+	@test -f $@ && test -z "$$(find $^ -newer $@)" || $(BIN)/python native/build.py || true
 
-# With other kernels the weights may be stored otherwise: the bundle is made again.
-$(BUNDLE)/manifest.json: $(STAMP) $(wildcard $(LIBRARY)) | kernels
+# With other operators the weights may be stored otherwise: the bundle is made again.
+$(BUNDLE)/manifest.json: $(STAMP) $(wildcard $(LIBRARY)) | native
 	@$(BIN)/dragoman export $(MODEL) --output $(BUNDLE) --force
 
 demo: $(BUNDLE)/manifest.json ## export the bundled model, start the real Triton, translate over gRPC, show the result
@@ -73,4 +71,4 @@ deploy-tools: ## what the deployment tests run for real: Prometheus and nginx (n
 	apt-get install --quiet --quiet --yes --no-install-recommends prometheus nginx
 
 clean: ## remove what the other targets made
-	rm -rf $(LIBRARY) $(DOOR)/*.so $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf core/dragoman/native/*.so $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

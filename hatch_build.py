@@ -13,16 +13,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class LibrariesHook(BuildHookInterface[Any]):
     """Puts each library where its Python package looks for it."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        packages = Path(self.root) / "kernels" / "dragoman"
-        build = _module(packages / "kernels" / "build.py")
-        for name, make in (("kernels", build.build), ("door", build.build_door)):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        build = _module(Path(self.root) / "native" / "build.py")
+        for name, make in (("operators", build.build_ops), ("Triton backend", build.build_backend)):
             try:
                 library: Path = make()
             except build.CannotBuild as error:
-                self.app.display_warning(f"dragoman is built without its {name}, and will be slower: {error}")
-                if version != "editable":  # so that `python -m dragoman.kernels.build` can make up for it
-                    build_data["force_include"][str(packages / name / "src")] = f"dragoman/{name}/src"
+                self.app.display_warning(f"dragoman is built without its {name}: {error}")
                 continue
             build_data["artifacts"].append(library.relative_to(self.root).as_posix())
             build_data["pure_python"], build_data["infer_tag"] = False, False

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.manifest import Graph, Manifest, read_manifest
 
 __all__ = ["StepShape", "bound", "feeds", "linear_share", "profile_step", "step_session"]
@@ -82,7 +82,7 @@ def decoder_graph(manifest: Manifest) -> Graph:
 
 def step_session(bundle: Path, manifest: Manifest, options: Any) -> Any:  # noqa: ANN401 - onnxruntime has no types
     """The decoder, opened."""
-    if (library := kernels.library()) is not None:
+    if (library := native.ops_library()) is not None:
         options.register_custom_ops_library(str(library))
     return onnxruntime.InferenceSession(str(bundle / decoder_graph(manifest).file), options)
 

@@ -12,8 +12,8 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+from native import build
 
-from dragoman.kernels import build
 from dragoman.serving.failures import Failure
 from dragoman.serving.link.frames import FrameReader, Kind
 from dragoman.serving.triton.stub_link import Reply
@@ -33,8 +33,8 @@ _LONGEST_NAME = 4096
 def _library() -> ctypes.CDLL:
     """Compiled once a session; its directory goes when it is open."""
     scratch = Path(mkdtemp())
-    sources = [build.DOOR / "src" / name for name in build.LINK_SOURCES]
-    command = [*build.compiler(), *build.flags(), "-O1", "-I", build.DOOR / "src", "-shared", "-o", scratch / "link.so"]
+    sources = [build.BACKEND / "src" / name for name in build.LINK_SOURCES]
+    command = [*build.compiler(), *build.flags(), "-O1", "-I", build.BACKEND / "src", "-shared", "-o", scratch / "link.so"]
     subprocess.run([*command, Path(__file__).with_suffix(".cpp"), *sources], check=True)
     library = ctypes.CDLL(str(scratch / "link.so"))
     shutil.rmtree(scratch)

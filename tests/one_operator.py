@@ -9,7 +9,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from dragoman import kernels
+from dragoman import native
 
 __all__ = ["Array", "close", "floats", "ints", "random", "run"]
 
@@ -48,7 +48,7 @@ def session(
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
-    options.register_custom_ops_library(str(kernels.library()))
+    options.register_custom_ops_library(str(native.ops_library()))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 

@@ -13,7 +13,7 @@ import grpc
 import psutil
 import pytest
 
-from dragoman import door
+from dragoman import native
 from served import Caller, Server, eventually, launch
 
 LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
@@ -52,7 +52,9 @@ class TestDrain:
     ) -> None:
         with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1", *how) as server:
             private = private_directory(temporary)
-            assert bool(shared_memory(private)) == bool(how or door.library() is None), "stubs have some, the door has none"
+            assert bool(shared_memory(private)) == bool(how or native.backend_library() is None), (
+                "stubs have some, the door has none"
+            )
             caller = server.caller()
             processes = everything_of(server)
             admitted = [caller.translate_later([LONG] * 40, cache=False, beam_size=4) for _ in range(12)]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from compose_files import ROOT, compose, versions
+from native import build
 
-from dragoman.kernels import build
 from dragoman.serving.triton.flags import CLOSED_BY_DEFAULT, Address, Tls, TritonFlags
 from dragoman.serving.triton.installation import Installation, find_installation, official
 from served import Caller, Server, eventually
@@ -183,7 +183,7 @@ def test_a_compiler_is_where_the_wheel_is_made_and_nowhere_else() -> None:
 
 @pytest.mark.skipif(not kernels_can_be_compiled(), reason="there is no C++ compiler")
 def test_the_wheel_brings_the_kernels(clean: Clean) -> None:
-    code = "import onnxruntime; from dragoman import kernels; path = str(kernels.library()); print(path); "
+    code = "import onnxruntime; from dragoman import native; path = str(native.ops_library()); print(path); "
     code += "onnxruntime.SessionOptions().register_custom_ops_library(path)"
     assert Path(clean.run("-c", code)).is_relative_to(clean.python.parents[1])
 

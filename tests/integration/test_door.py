@@ -18,7 +18,7 @@ from typing import cast
 import grpc
 import pytest
 
-from dragoman import door
+from dragoman import native
 from dragoman.serving.link.channel import Channel, ChannelClosed
 from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.metrics import series_frame
@@ -33,7 +33,7 @@ from served import Caller, StreamError, eventually
 GRID = struct.pack("<II", 1, 1)
 GOOD = (b"{}", GRID, struct.pack("<f", -0.5), struct.pack("<i", 3), b"gut")
 
-pytestmark = pytest.mark.skipif(door.library() is None, reason="the door is not built: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(native.backend_library() is None, reason="the door is not built: there is no C++ compiler")
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def log() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def caller(log: Path) -> Iterator[Caller]:
-    scratch, library, address = log.parent, door.library(), Address("127.0.0.1", free_port("127.0.0.1"))
+    scratch, library, address = log.parent, native.backend_library(), Address("127.0.0.1", free_port("127.0.0.1"))
     assert library is not None
     table = RoutingTable(("en-de",), {"en-de": (str(scratch / "en-de-1.sock"),)})
 

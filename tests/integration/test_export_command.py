@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.integrity import check_files
 from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.cli import main
@@ -67,7 +67,7 @@ def test_a_bundle_of_every_target_is_whole_verified_and_inspected(
     assert manifest.verification is not None
     assert manifest.verification.reference.startswith("transformers")
     cases = manifest.verification.cases
-    assert {case.lowering for case in cases} == {"fused" if kernels.library() else "cpu", "portable"}
+    assert {case.lowering for case in cases} == {"fused" if native.ops_library() else "cpu", "portable"}
     assert all(case.identical + case.ties == case.sentences for case in cases)
     assert main(["inspect", str(bundle)]) == 0
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.manifest import Lowering, read_manifest
 from dragoman.export.verification.exported import GraphModel
 from dragoman.search.options import DecodingOptions
@@ -76,7 +76,7 @@ MODELS: dict[str, dict[str, object]] = {
 }
 
 
-FUSED = {name for name, sizes in MODELS.items() if not int(str(sizes.get("d_model", 8))) % 8 and kernels.library()}
+FUSED = {name for name, sizes in MODELS.items() if not int(str(sizes.get("d_model", 8))) % 8 and native.ops_library()}
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -13,7 +13,7 @@ import torch
 from transformers import GenerationConfig, MarianMTModel
 
 from client_driven import client_driven
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.manifest import read_manifest
 from dragoman.errors import BundleError, ServeError
 from dragoman.search import DecodingOptions, Hypothesis
@@ -197,9 +197,9 @@ def test_beams_in_caches_that_are_laid_out_anew_go_on_saying_the_same(
 
 
 def test_a_bundle_with_our_operators_needs_them(reference_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kernels.library() is None:
+    if native.ops_library() is None:
         pytest.skip("the kernels are not built: no C++ compiler")
-    monkeypatch.setattr(kernels, "LIBRARY", Path("nowhere.so"))
+    monkeypatch.setattr(native, "OPS_LIBRARY", Path("nowhere.so"))
     with pytest.raises(ServeError, match=r"not built on this machine: .*--no-kernels"):
         open_model(reference_bundle, ONE_THREAD)
 

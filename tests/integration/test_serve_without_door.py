@@ -10,11 +10,11 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
-from dragoman import door
+from dragoman import native
 from served import Caller, Server, eventually, outputs, request
 
 SENTENCES = ["Where is the station?", "Tom has never been there before.", "It is raining."]
-needs_door = pytest.mark.skipif(door.library() is None, reason="the door is not built: there is no C++ compiler")
+needs_door = pytest.mark.skipif(native.backend_library() is None, reason="the door is not built: there is no C++ compiler")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.integrity import record_file
 from dragoman.bundle.manifest import (
     MANIFEST_NAME,
@@ -89,7 +89,7 @@ class ExportOptions:
 
     def lowerings(self, config: TransformerConfig) -> tuple[Lowering, ...]:
         """The graphs that the targets need, each once."""
-        fused = self.kernels and kernels.library() is not None and can_be_fused(config)
+        fused = self.kernels and native.ops_library() is not None and can_be_fused(config)
         cpu: Lowering = "fused" if fused else "cpu"
         return tuple(dict.fromkeys(cpu if target == "cpu" else "portable" for target in self.targets))
 

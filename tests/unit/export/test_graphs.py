@@ -9,7 +9,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.manifest import Lowering, Precision, TensorSpec
 from dragoman.errors import ExportError
 from dragoman.export import graphs
@@ -21,7 +21,7 @@ from exported_graphs import Exported, eager_logits, export, log_softmax
 from forced_steps import Workload, random_workload, worst_difference
 
 LOWERINGS: tuple[Lowering, ...] = ("cpu", "portable")
-needs_kernels = pytest.mark.skipif(kernels.library() is None, reason="the kernels are not built: no C++ compiler")
+needs_kernels = pytest.mark.skipif(native.ops_library() is None, reason="the kernels are not built: no C++ compiler")
 
 
 def loaded(exported: Exported, role: str, lowering: str) -> onnx.ModelProto:

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.manifest import Dimensions, Graph, SpecialTokens
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answers, FloatArray, IntArray
@@ -114,7 +114,7 @@ class GraphStepper:
 def _session(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    if (operators := kernels.library()) is not None:
+    if (operators := native.ops_library()) is not None:
         options.register_custom_ops_library(str(operators))
     # Explicitly quantised products in float32: ONNX Runtime's own int8 products saturate on CPUs without VNNI, which
     # the GPUs those graphs are for do not.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.bundle.integrity import check_files
 from dragoman.bundle.manifest import Graph, Lowering, Manifest, StoredTensor
 from dragoman.errors import BundleError, ServeError
@@ -135,7 +135,7 @@ def _turn(decoder: Graph, layout: ThreadLayout) -> contextlib.AbstractContextMan
     threads = layout.calls_at_once * layout.threads_a_call
     if decoder.lowering != "fused" or threads == 1:
         return contextlib.nullcontext()
-    return kernels.Team(_kernels(decoder), threads)
+    return native.ThreadPool(_kernels(decoder), threads)
 
 
 def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
@@ -157,10 +157,10 @@ def _lowering(manifest: Manifest, settings: RuntimeSettings) -> Lowering:
 
 
 def _kernels(graph: Graph) -> Path:
-    path = kernels.library()
+    path = native.ops_library()
     if path is None:
         raise ServeError(
             f"{graph.file} of the bundle needs dragoman's own operators, which are not built on this machine: install a C++ "
-            "compiler and run `python -m dragoman.kernels.build`, or export the bundle with --no-kernels"
+            "compiler and run `python native/build.py`, or export the bundle with --no-kernels"
         )
     return path

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from dragoman import door
+from dragoman import native
 from dragoman.errors import ServeError
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.logs import event
@@ -88,7 +88,7 @@ class Supervisor:
             for bundle in config.bundles
             for number in range(1, config.engines + 1)
         ]
-        library = door.library() if config.door else None
+        library = native.backend_library() if config.door else None
         models = model_repository() if library is None else with_door(library, directory / "models")
         installation = find_installation(directory / "triton", with_stubs=library is None)
         self._triton = TritonKeeper(

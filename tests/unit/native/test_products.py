@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.export.tiles import in_float_tiles, in_tiles
 from one_operator import Array, close, floats, random, run
 
-pytestmark = pytest.mark.skipif(kernels.library() is None, reason="the kernels are not built: no C++ compiler")
+pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the kernels are not built: no C++ compiler")
 
 ROWS, SEEDS = st.integers(1, 20), st.integers(0, 2**32 - 1)
 

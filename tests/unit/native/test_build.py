@@ -13,8 +13,7 @@ from pathlib import Path
 
 import onnxruntime
 import pytest
-
-from dragoman.kernels import LIBRARY, build
+from native import build
 
 ROOT = Path(__file__).parents[3]
 DOOR_ENTRIES = ("Initialize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
@@ -30,9 +29,9 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @can_compile
 def test_a_built_library_is_complete_alone_and_onnxruntime_takes_it(tmp_path: Path) -> None:
-    library = build.build(tmp_path)
+    library = build.build_ops(tmp_path)
     assert list(tmp_path.iterdir()) == [library]
-    assert library.name == LIBRARY.name
+    assert library.name == OPS_LIBRARY.name
     onnxruntime.SessionOptions().register_custom_ops_library(str(library))
     if (ldd := shutil.which("ldd")) is not None:
         needed = subprocess.run([ldd, str(library)], capture_output=True, text=True, check=True).stdout
@@ -42,7 +41,7 @@ def test_a_built_library_is_complete_alone_and_onnxruntime_takes_it(tmp_path: Pa
 
 @can_compile
 def test_a_built_door_is_complete_but_for_what_triton_has(tmp_path: Path) -> None:
-    library = build.build_door(tmp_path)
+    library = build.build_backend(tmp_path)
     assert list(tmp_path.iterdir()) == [library]
     if (nm := shutil.which("nm")) is not None:
         names = subprocess.run([nm, "-D", str(library)], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -55,7 +54,7 @@ def test_a_built_door_is_complete_but_for_what_triton_has(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("no_compiler")
 def test_without_a_compiler_it_says_which_ones_it_looked_for(tmp_path: Path) -> None:
     with pytest.raises(build.CannotBuild, match=r"no C\+\+ compiler was found \(g\+\+, clang\+\+ or c\+\+\); install one"):
-        build.build(tmp_path)
+        build.build_ops(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -64,40 +63,40 @@ def test_a_compiler_that_is_named_but_missing_is_named_in_the_message(
 ) -> None:
     monkeypatch.setenv("CXX", "/nowhere/g++ -m64")
     with pytest.raises(build.CannotBuild, match=r"CXX=/nowhere/g\+\+ is no program"):
-        build.build(tmp_path)
+        build.build_ops(tmp_path)
 
 
 @pytest.mark.parametrize("processor", ["aarch64", "arm64", "ppc64le"])
 def test_other_processors_are_refused(processor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
     with pytest.raises(build.CannotBuild, match=f"for x86-64, and this is {processor}"):
-        build.build(tmp_path)
+        build.build_ops(tmp_path)
 
 
 def test_without_its_sources_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "HERE", tmp_path)
     with pytest.raises(build.CannotBuild, match=r"register\.cpp.* can't be found"):
-        build.build(tmp_path)
+        build.build_ops(tmp_path)
 
 
 def test_a_failed_compile_leaves_the_old_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = tmp_path / build.NAME
+    old = tmp_path / build.OPS_NAME
     old.write_bytes(b"old")
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(build.CannotBuild, match="false ended with 1"):
-        build.build(tmp_path)
+        build.build_ops(tmp_path)
     assert list(tmp_path.iterdir()) == [old]
     assert old.read_bytes() == b"old"
 
 
 def test_the_command_says_in_a_line_what_is_missing() -> None:
-    command = [sys.executable, "-m", "dragoman.kernels.build"]
+    command = [sys.executable, str(ROOT / "native" / "build.py")]
     done = subprocess.run(
         command, env={**os.environ, "CXX": "/nowhere/g++"}, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("kernels or door are not built: CXX=/nowhere/g++")
+    assert done.stderr.startswith("the native libraries are not built: CXX=/nowhere/g++")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -108,9 +107,9 @@ def source(tmp_path: Path) -> Path:
     copy.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
         shutil.copy(ROOT / name, copy)
-    for name in ("client", "export", "kernels", "serving", "model_repository"):
+    for name in ("core", "client", "export", "native", "serving", "model_repository"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    (copy / "kernels" / "dragoman" / "kernels" / build.NAME).write_bytes(b"old")
+    (copy / "core" / "dragoman" / "native" / build.OPS_NAME).write_bytes(b"old")
     return copy
 
 
@@ -134,18 +133,15 @@ def test_a_wheel_has_the_library_and_is_for_this_system_only(source: Path) -> No
     wheel, _ = made_wheel(source)
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
     with zipfile.ZipFile(wheel) as content:
-        for library in (f"kernels/{build.NAME}", f"door/{build.DOOR_NAME}"):
-            assert content.read(f"dragoman/{library}").startswith(b"\x7fELF")
+        for library in (build.OPS_NAME, build.BACKEND_NAME):
+            assert content.read(f"dragoman/native/{library}").startswith(b"\x7fELF")
         assert not any("/src/" in name for name in content.namelist())
 
 
 @needs_hatchling
-def test_a_wheel_made_without_a_compiler_has_the_sources_instead(source: Path) -> None:
-    """They can be compiled where it is installed; a library that lay about is not taken."""
+def test_a_wheel_made_without_a_compiler_is_pure(source: Path) -> None:
+    """A library that lay about is not taken."""
     wheel, said = made_wheel(source, CXX="/nowhere/g++")
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert "dragoman is built without its kernels, and will be slower: CXX=/nowhere/g++ is no program" in said
-    names = set(zipfile.ZipFile(wheel).namelist())
-    assert not any(name.endswith(".so") for name in names)
-    assert {f"dragoman/kernels/src/{name}" for name in (*build.SOURCES, *build.LOOPS)} <= names
-    assert {f"dragoman/door/src/{name}" for name in build.DOOR_SOURCES} <= names
+    assert "dragoman is built without its operators: CXX=/nowhere/g++ is no program" in said
+    assert not any(name.endswith(".so") for name in zipfile.ZipFile(wheel).namelist())

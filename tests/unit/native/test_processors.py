@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from native import build
 
-from dragoman import kernels
-from dragoman.kernels import build
+from dragoman import native
 
-pytestmark = pytest.mark.skipif(kernels.library() is None, reason="the kernels are not built: no C++ compiler")
+pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the kernels are not built: no C++ compiler")
 
 HERE = Path(__file__).parent
 ORDER = ["avx512", "avx2", "plain"]
@@ -28,9 +28,9 @@ def with_processor(name: str, *command: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("name", ["avx2", "plain"])
 def test_the_operators_are_right_on_lesser_processors(name: str) -> None:
-    if ORDER.index(name) < ORDER.index(str(kernels.processor())):
+    if ORDER.index(name) < ORDER.index(str(native.processor())):
         pytest.skip(f"this processor has no {name}")
-    asked = with_processor(name, "-c", "from dragoman import kernels; print(kernels.processor())")
+    asked = with_processor(name, "-c", "from dragoman import native; print(native.processor())")
     assert asked.stdout.strip() == name
     tests = [str(HERE / file) for file in ("test_operators.py", "test_products.py")]
     done = with_processor(name, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)

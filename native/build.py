@@ -1,4 +1,4 @@
-"""Compiles the kernels and the door: `python -m dragoman.kernels.build`. Installing does it, too (`hatch_build.py`).
+"""Compiles the custom operators and the Triton backend: `python native/build.py`. Installing the package does the same.
 
 Standard library only, and nothing of dragoman: it runs before anything is installed.
 """
@@ -14,16 +14,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["CannotBuild", "build", "build_door", "compiled", "compiler", "flags"]
+__all__ = ["CannotBuild", "build_backend", "build_ops", "compiled", "compiler", "flags"]
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+OPS, BACKEND = HERE / "ops", HERE / "triton_backend"
+PACKAGE = HERE.parent / "core" / "dragoman" / "native"
+"""Where the libraries are put: `dragoman.native` looks for them beside itself."""
 SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
 LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
-NAME = "libdragoman_kernels.so"
-DOOR = HERE.parent / "door"
-DOOR_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
+OPS_NAME = "libdragoman_ops.so"
+BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
 LINK_SOURCES = tuple(f"{name}.cpp" for name in ("asked_model", "channel", "frames", "link", "routes"))
-DOOR_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp")
+BACKEND_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp")
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
@@ -61,23 +63,23 @@ def flags() -> list[str]:
     return [*FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
 
 
-def build(directory: Path = HERE) -> Path:
-    """Compile the kernels into `directory`; an old library stays until the new one is complete."""
+def build_ops(directory: Path = PACKAGE) -> Path:
+    """Compile the operators into `directory`; an old library stays until the new one is complete."""
     if (machine := platform.machine().lower()) not in MACHINES:
-        raise CannotBuild(f"the kernels are for x86-64, and this is {machine}, where ONNX Runtime's own are better")
-    _require(HERE / "src", (*SOURCES, *LOOPS))
+        raise CannotBuild(f"the operators are for x86-64, and this is {machine}, where ONNX Runtime's own are better")
+    _require(OPS, (*SOURCES, *LOOPS))
     command = [*compiler(), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        return _linked(command, compiled(command, Path(scratch)), Path(scratch) / NAME).replace(directory / NAME)
+        return _linked(command, compiled(command, Path(scratch)), Path(scratch) / OPS_NAME).replace(directory / OPS_NAME)
 
 
-def build_door(directory: Path = DOOR) -> Path:
-    """Compile the door into `directory`, likewise."""
-    _require(DOOR / "src", DOOR_SOURCES)
+def build_backend(directory: Path = PACKAGE) -> Path:
+    """Compile the Triton backend into `directory`, likewise."""
+    _require(BACKEND, BACKEND_SOURCES)
     command = [*compiler(), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        sources = [DOOR / "src" / name for name in DOOR_SOURCES]
-        return _linked(command, sources, Path(scratch) / DOOR_NAME).replace(directory / DOOR_NAME)
+        sources = [BACKEND / name for name in BACKEND_SOURCES]
+        return _linked(command, sources, Path(scratch) / BACKEND_NAME).replace(directory / BACKEND_NAME)
 
 
 def compiled(command: list[str], scratch: Path) -> list[Path]:
@@ -87,7 +89,7 @@ def compiled(command: list[str], scratch: Path) -> list[Path]:
     running = []
     for name, sources, given in units:
         (scratch / name).mkdir()
-        files = [HERE / "src" / source for source in sources]
+        files = [OPS / source for source in sources]
         running.append(subprocess.Popen([*command, *given, "-c", *files], cwd=scratch / name))
     for code in [compiling.wait() for compiling in running]:  # all of them, before their directory goes away
         _require_success(code, command[0])
@@ -118,7 +120,7 @@ def _static(command: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     try:
-        print(build_door())
-        print(build())
+        print(build_backend())
+        print(build_ops())
     except CannotBuild as cause:
-        sys.exit(f"kernels or door are not built: {cause}")
+        sys.exit(f"the native libraries are not built: {cause}")

@@ -8,22 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.export.tiles import in_float_tiles, in_tiles
 from one_operator import Array, floats, ints, random, run
 
-pytestmark = pytest.mark.skipif(kernels.library() is None, reason="the kernels are not built: no C++ compiler")
+pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the kernels are not built: no C++ compiler")
 
 ATTENTION = {"heads": 3, "head_dim": 16, "scale": 0.3}
 WIDTH = 48
 
 
 @pytest.fixture(params=[2, 5])
-def team(request: pytest.FixtureRequest) -> Iterator[kernels.Team]:
-    library = kernels.library()
+def team(request: pytest.FixtureRequest) -> Iterator[native.ThreadPool]:
+    library = native.ops_library()
     assert library is not None
-    yield kernels.Team(library, request.param)
-    kernels.Team(library, 1)
+    yield native.ThreadPool(library, request.param)
+    native.ThreadPool(library, 1)
 
 
 def product(seed: int) -> Array:
@@ -48,16 +48,16 @@ def past(seed: int) -> Array:
 
 
 @pytest.mark.parametrize("compute", [product, float_product, past])
-def test_a_lone_caller_is_helped_and_hears_the_same(team: kernels.Team, compute: object) -> None:
+def test_a_lone_caller_is_helped_and_hears_the_same(team: native.ThreadPool, compute: object) -> None:
     with team:
         helped = [compute(seed) for seed in range(5)]  # type: ignore[operator]
-    assert kernels.library() is not None
-    kernels.Team(kernels.LIBRARY, 1)
+    assert native.ops_library() is not None
+    native.ThreadPool(native.OPS_LIBRARY, 1)
     for seed, answer in enumerate(helped):
         np.testing.assert_array_equal(compute(seed), answer)  # type: ignore[operator]
 
 
-def test_callers_do_not_disturb_each_other(team: kernels.Team) -> None:
+def test_callers_do_not_disturb_each_other(team: native.ThreadPool) -> None:
     """Turns begin and end all the time, so that helpers come and go."""
     expected = [float_product(seed) for seed in range(4)]
 
@@ -69,7 +69,7 @@ def test_callers_do_not_disturb_each_other(team: kernels.Team) -> None:
         assert all(pool.map(ask, range(80)))
 
 
-def test_what_goes_wrong_in_a_helper_is_told_to_the_caller(team: kernels.Team) -> None:
+def test_what_goes_wrong_in_a_helper_is_told_to_the_caller(team: native.ThreadPool) -> None:
     rows = 512
     for wrong in (0, 300, 511):
         cells = np.arange(rows * 64, dtype=np.int32).reshape(rows, 64)
@@ -86,7 +86,7 @@ def test_a_cell_outside_the_cache_is_refused_without_helpers_too() -> None:
 
 
 def test_a_team_of_one_has_no_helpers() -> None:
-    team, tokens = kernels.Team(kernels.LIBRARY, 1), random.integers(0, 9, 3)
+    team, tokens = native.ThreadPool(native.OPS_LIBRARY, 1), random.integers(0, 9, 3)
     with team:
         (rows,) = run("FloatEmbed", in_float_tiles(np.eye(9, 16, dtype=np.float32)), tokens, vocabulary=9)
     assert rows.argmax(1).tolist() == tokens.tolist()

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from dragoman import kernels
+from dragoman import native
 from dragoman.export.tiles import in_float_tiles, in_tiles
 from one_operator import Array, close, floats, ints, run
 
-pytestmark = pytest.mark.skipif(kernels.library() is None, reason="the kernels are not built: no C++ compiler")
+pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the kernels are not built: no C++ compiler")
 
 HEADS, HEAD_DIM = 3, 16
 WIDTH = HEADS * HEAD_DIM

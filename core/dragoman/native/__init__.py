@@ -1,0 +1,57 @@
+"""The native libraries, where they were built: custom operators for ONNX Runtime, and the backend for Triton.
+
+Their sources and their build are in `native/` (`python native/build.py`); a platform wheel has both libraries inside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+__all__ = ["BACKEND_LIBRARY", "OPS_LIBRARY", "ThreadPool", "backend_library", "ops_library", "processor"]
+
+OPS_LIBRARY = Path(__file__).with_name("libdragoman_ops.so")
+BACKEND_LIBRARY = Path(__file__).with_name("libtriton_dragoman.so")
+
+
+def ops_library() -> Path | None:
+    """Where the custom operators are; None when they were not built."""
+    return OPS_LIBRARY if OPS_LIBRARY.is_file() else None
+
+
+def backend_library() -> Path | None:
+    """Where the Triton backend is; None when it was not built."""
+    return BACKEND_LIBRARY if BACKEND_LIBRARY.is_file() else None
+
+
+def processor() -> str | None:
+    """What the operators are compiled for on this machine: avx512, avx2 or plain; None when they were not built."""
+    if (path := ops_library()) is None:
+        return None
+    name = _opened(path).dragoman_processor
+    name.restype = ctypes.c_char_p
+    return str(name().decode())
+
+
+class ThreadPool:
+    """The threads of this process that compute together. A thread that calls operators does so within `with pool:`.
+
+    While fewer callers than threads are inside, the idle threads share their work: a single caller has every core, and
+    many callers have one each.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        opened = _opened(path)
+        opened.dragoman_resize_team(threads)
+        self._begin_turn, self._end_turn = opened.dragoman_begin_turn, opened.dragoman_end_turn
+
+    def __enter__(self) -> None:
+        self._begin_turn()
+
+    def __exit__(self, *_error: object) -> None:
+        self._end_turn()
+
+
+def _opened(path: Path) -> ctypes.PyDLL:
+    # The same library that ONNX Runtime opens. None of its calls waits, so the GIL is kept.
+    return ctypes.PyDLL(str(path))
