@@ -11,9 +11,10 @@ DragomanError
 ├── ServeError           the server can't start or can't go on: port in use, no memory, no Triton
 └── RequestError         one request went wrong; its neighbours did not
     ├── InvalidRequest       the caller's fault; retrying won't help
-    ├── Overloaded           refused at the door; retry after `retry_after_s`
+    ├── Overloaded           refused at admission; retry after `retry_after_s`
     ├── DeadlineExceeded     the time the caller gave has passed
     ├── Cancelled            the caller went away
+    ├── SuspectRequest       two engines died with this request in hand; it is not tried again
     └── ServerError          ours
         ├── SessionLost          a client-driven decoding is not there any more: idle too long, closed, restarted
         └── TransportError       the server could not be reached, or the connection broke
@@ -37,6 +38,7 @@ __all__ = [
     "RequestError",
     "ServeError",
     "ServerError",
+    "SuspectRequest",
     "Timeout",
     "TransportError",
     "UsageError",
@@ -89,7 +91,7 @@ class InvalidRequest(RequestError):
 
 
 class Overloaded(RequestError):
-    """Refused at the door; try again after `retry_after_s`."""
+    """Refused at admission; try again after `retry_after_s`."""
 
     def __init__(self, message: str, retry_after_s: float = 0.5) -> None:
         super().__init__(message)
@@ -106,6 +108,10 @@ Timeout = DeadlineExceeded
 
 class Cancelled(RequestError):
     """The caller went away before the answer."""
+
+
+class SuspectRequest(RequestError):
+    """Two engines died while they worked on this request; it is refused, whoever else was there."""
 
 
 class ServerError(RequestError):

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
+    "BUNDLE_FIELDS",
     "DECODER",
     "DETAILS_FIELDS",
     "ENCODER",
+    "ERROR_FIELDS",
     "MODELS",
     "MODEL_INFO_FIELDS",
+    "SERVER_STATUS",
+    "STATUS_FIELDS",
     "TEXT_FIELDS",
     "TRANSLATE",
     "TRANSLATE_STREAM",
@@ -26,10 +30,11 @@ __all__ = [
     "TritonModel",
 ]
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 """Every DETAILS and MODEL_INFO names it as `wire_version`; a client that reads another one says so instead of guessing.
 
-A field more does not change it; one that is gone or means something else does."""
+A new field does not change it; one that is gone or means something else does. Version 2: the bundle is chosen by the tensor
+MODEL instead of an option, and a stream is refused by its last response (`DETAILS.error`) instead of an error response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,14 @@ class TritonModel:
 TEXT = Tensor("TEXT", "BYTES", (-1,))
 """Source texts, UTF-8, one an element."""
 
+MODEL = Tensor("MODEL", "BYTES", (1,), optional=True)
+"""The name of the bundle, UTF-8; needed only where a server has several."""
+
 OPTIONS = Tensor("OPTIONS", "BYTES", (1,), optional=True)
 """A JSON object, UTF-8. For translate, translate_stream and encoder: the fields of DecodingOptions that differ from
-the model's own, and beside them `model` (which bundle, when several are served), `request_id`, `timeout_ms`,
-`priority` ("interactive" | "batch"), `prefix_text` (forced start of the translation), `long_input` ("split" | "refuse"),
-`cache` (false: do not answer from the response cache)."""
+the model's own, and beside them `source_language` and `target_language` (BCP 47, or the model's own codes), `request_id`,
+`timeout_ms`, `priority` ("interactive" | "batch"), `prefix_text` (forced start of the translation), `long_input`
+("split" | "refuse"), `cache` (false: do not answer from the response cache)."""
 
 TRANSLATION = Tensor("TRANSLATION", "BYTES", (-1, -1))
 """(texts, hypotheses), best first."""
@@ -86,7 +94,14 @@ CHUNK = Tensor("CHUNK", "BYTES", (1,))
 """Text that has just been decided; the chunks of a stream joined are the translation."""
 
 FINAL = Tensor("FINAL", "BOOL", (1,))
-"""True in the last response of a stream, whose DETAILS is that of `translate`; elsewhere DETAILS is `{}`."""
+"""True in the last response of a stream, whose DETAILS is that of `translate`; elsewhere DETAILS is `{}`.
+
+A stream that is refused or fails ends with an ordinary response, too: FINAL is true, CHUNK is empty, and DETAILS has
+`wire_version` and `error`, an object of ERROR_FIELDS. Never with an error response: with `triton_grpc_error` in the call's
+metadata that ends Triton now and then (docs/operations.md)."""
+
+ERROR_FIELDS = ("code", "message", "retry_after_ms")
+"""Of `DETAILS.error`: an ErrorCode, a sentence, and for OVERLOADED the hint (null for the others)."""
 
 SESSION = Tensor("SESSION", "BYTES", (1,))
 """Names the caches of one client-driven decoding; an unguessable string."""
@@ -122,16 +137,30 @@ BEST_LOGITS = Tensor("BEST_LOGITS", "FP32", (-1, -1))
 DECODED = Tensor("DECODED", "BYTES", (-1,))
 """Texts of the token lists of a "text" command; empty for the others."""
 
-TRANSLATE = TritonModel("translate", False, (TEXT, OPTIONS), (TRANSLATION, SCORE, TOKEN_COUNT, DETAILS))
-TRANSLATE_STREAM = TritonModel("translate_stream", True, (TEXT, OPTIONS), (CHUNK, FINAL, DETAILS))
-ENCODER = TritonModel("encoder", False, (TEXT, OPTIONS), (SESSION, MODEL_INFO))
+STATUS = Tensor("STATUS", "BYTES", (1,))
+"""A JSON object: `wire_version`, `server` (dragoman's version), `metrics` (the address of the Prometheus endpoint, or null) and
+`bundles`: for each `name`, `model`, `version`, `architecture`, `parameters`, `precision`, `source_languages` and
+`target_languages` (BCP 47)."""
+
+STATUS_FIELDS = ("wire_version", "server", "metrics", "bundles")
+BUNDLE_FIELDS = (
+    *("name", "model", "version", "architecture", "parameters", "precision"),
+    *("source_languages", "target_languages"),
+)
+
+TRANSLATE = TritonModel("translate", False, (TEXT, OPTIONS, MODEL), (TRANSLATION, SCORE, TOKEN_COUNT, DETAILS))
+TRANSLATE_STREAM = TritonModel("translate_stream", True, (TEXT, OPTIONS, MODEL), (CHUNK, FINAL, DETAILS))
+ENCODER = TritonModel("encoder", False, (TEXT, OPTIONS, MODEL), (SESSION, MODEL_INFO))
 DECODER = TritonModel(
     "decoder",
     False,
     (SESSION, COMMAND, Tensor("STEP", "BYTES", (1,), optional=True)),
     (BEST_TOKENS, BEST_LOG_PROBS, BEST_LOGITS, DECODED),
 )
-MODELS = (TRANSLATE, TRANSLATE_STREAM, ENCODER, DECODER)
+SERVER_STATUS = TritonModel("server_status", False, (Tensor("QUERY", "BYTES", (1,), optional=True),), (STATUS,))
+"""Answered by the backend itself, even while every engine is being restarted."""
+
+MODELS = (TRANSLATE, TRANSLATE_STREAM, ENCODER, DECODER, SERVER_STATUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +169,10 @@ class Limits:
 
     max_texts: int = 256
     max_text_bytes: int = 100_000
+    max_request_bytes: int = 8 << 20
+    """All inputs of one request together."""
     max_options_bytes: int = 16_384
+    max_command_bytes: int = 262_144
     max_beam_size: int = 16
     max_timeout_ms: int = 600_000
 
@@ -159,4 +191,7 @@ class ErrorCode(str, Enum):
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"  # gRPC CANCELLED, for Triton has no better
     CANCELLED = "CANCELLED"  # gRPC CANCELLED
     SESSION_LOST = "SESSION_LOST"  # gRPC NOT_FOUND: idle too long, closed, or the engine was restarted
+    SUSPECT = (
+        "SUSPECT"  # gRPC INTERNAL: two engines died with this request in hand; it is not tried again, nor should the caller
+    )
     INTERNAL = "INTERNAL"  # gRPC INTERNAL

@@ -15,6 +15,8 @@ import onnxruntime
 import pytest
 from native import build
 
+from dragoman.native import OPS_LIBRARY
+
 ROOT = Path(__file__).parents[3]
 DOOR_ENTRIES = ("Initialize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
 COMPILERS = ("g++", "clang++", "c++")
