@@ -138,7 +138,7 @@ DECODED = Tensor("DECODED", "BYTES", (-1,))
 """Texts of the token lists of a "text" command; empty for the others."""
 
 STATUS = Tensor("STATUS", "BYTES", (1,))
-"""A JSON object: `wire_version`, `server` (dragoman's version), `metrics` (the address of the Prometheus endpoint, or null) and
+"""A JSON object: `wire_version`, `server` (dragoman's version), `metrics` (URL of the Prometheus endpoint, or null) and
 `bundles`: for each `name`, `model`, `version`, `architecture`, `parameters`, `precision`, `source_languages` and
 `target_languages` (BCP 47)."""
 
@@ -192,6 +192,6 @@ class ErrorCode(str, Enum):
     CANCELLED = "CANCELLED"  # gRPC CANCELLED
     SESSION_LOST = "SESSION_LOST"  # gRPC NOT_FOUND: idle too long, closed, or the engine was restarted
     SUSPECT = (
-        "SUSPECT"  # gRPC INTERNAL: two engines died with this request in hand; it is not tried again, nor should the caller
+        "SUSPECT"  # gRPC INTERNAL: two engines died with this request in hand; do not send it again
     )
     INTERNAL = "INTERNAL"  # gRPC INTERNAL
