@@ -82,6 +82,11 @@ class MarianTokenizer:
         text: str = self._target.decode_pieces(pieces)
         return text.strip()
 
+    @property
+    def language_tokens(self) -> dict[str, int]:
+        """Tokens such as `>>deu<<` and their ids; empty for a model of one pair."""
+        return {piece: index for piece, index in self._source_ids.items() if piece.startswith(">>") and piece.endswith("<<")}
+
     def _split_language(self, text: str) -> tuple[list[int], str]:
         if not text.startswith(">>"):
             return [], text

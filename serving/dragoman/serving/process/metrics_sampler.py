@@ -1,4 +1,4 @@
-"""The engine's own counters, turned into metrics once a second."""
+"""The engine's counters, turned into metrics once a second."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from dragoman.serving import metrics
 from dragoman.serving.engine import Counters, Engine
 
-__all__ = ["Vitals"]
+__all__ = ["MetricsSampler"]
 
 _EVERY_S = 1.0
 
 
-class Vitals:
+class MetricsSampler:
     """Compares the engine's counters with what they were the last time."""
 
     def __init__(self, engine: Engine, recorder: metrics.Recorder) -> None:
@@ -22,7 +22,7 @@ class Vitals:
         self._due_s = 0.0
 
     def due_changes(self, cache_bytes: int) -> list[metrics.Change]:
-        """What changed, when it is time to say so; nothing otherwise."""
+        """What has changed, when a sample is due; nothing otherwise."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return []
@@ -33,11 +33,11 @@ class Vitals:
 
     def _count(self) -> None:
         before, now, count = self._before, self._engine.counters, self._recorder.count
-        padded = now.encoded_cells - before.encoded_cells
+        padded = now.encoded_slots - before.encoded_slots
         count(metrics.PADDING_TOKENS, padded - (now.encoded_tokens - before.encoded_tokens))
-        count(metrics.STEPS, now.lane_steps - before.lane_steps)
+        count(metrics.STEPS, now.steps - before.steps)
         count(metrics.STEP_ROWS, now.decoded_rows - before.decoded_rows)
-        count(metrics.STEP_SECONDS, now.step_s - before.step_s)
+        count(metrics.STEP_SECONDS, now.quantum_s - before.quantum_s)
         count(metrics.PREEMPTIONS, now.preemptions - before.preemptions)
         self._before = copy.copy(now)
 
@@ -46,10 +46,7 @@ class Vitals:
         put(metrics.RUNNING, gauges.running_requests)
         put(metrics.QUEUED, gauges.queued_requests)
         put(metrics.OCCUPANCY, gauges.running_rows / gauges.max_rows)
-        put(
-            metrics.CACHE_USED,
-            max(gauges.self_cells / gauges.self_cells_limit, gauges.cross_cells / gauges.cross_cells_limit),
-        )
+        put(metrics.CACHE_USED, gauges.kv_slots_reserved / gauges.kv_slots_limit)
         put(metrics.CALLS_AT_ONCE, gauges.calls_at_once)
         put(metrics.SESSIONS, gauges.sessions)
         put(metrics.CACHE_BYTES, cache_bytes)

@@ -1,69 +1,75 @@
-"""A bundle, opened and warm: everything the desks need to know of it."""
+"""A bundle, loaded and warm: everything the handlers need to know of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import unicodedata
-from dataclasses import dataclass
+from collections.abc import Generator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dragoman.bundle.languages import Languages, marian_languages
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
-from dragoman.bundle.tokenizer import Tokenizer
-from dragoman.errors import ServeError
-from dragoman.search import DecodingOptions
-from dragoman.serving.documents import Document, split_document
+from dragoman.bundle.tokenizer import MarianTokenizer, Tokenizer
+from dragoman.errors import InvalidRequest, ServeError
+from dragoman.serving.documents import Document, plan_document
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import open_model
-from dragoman.serving.process.admission import Admission, Terms
+from dragoman.serving.process.options import OptionsReader, RequestOptions
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
 
-__all__ = ["OpenBundle", "engine_limits", "open_bundle"]
+__all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
+
+_REMEMBERED_CHARACTERS = 24
 
 
-_AROUND = 3  # a language token, the mark of a first word, the end token
-
-
-@dataclass(frozen=True, slots=True)
-class OpenBundle:
+class LoadedBundle:
     """One model that is ready to translate. `version` changes whenever anything in the bundle does."""
 
-    settings: ProcessSettings
-    manifest: Manifest
-    version: str
-    tokenizer: Tokenizer
-    engine: Engine
-    contract: MemoryContract
-    admission: Admission
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        manifest: Manifest,
+        *,
+        version: str,
+        tokenizer: Tokenizer,
+        engine: Engine,
+        contract: MemoryContract,
+        languages: Languages | None = None,
+    ) -> None:
+        self.settings, self.manifest, self.version = settings, manifest, version
+        self.tokenizer, self.engine, self.contract = tokenizer, engine, contract
+        self.languages = languages or Languages()
+        self.options = OptionsReader(manifest.dimensions, manifest.generation, settings.limits, self.languages)
+        # Long texts are measured word by word, and words come again and again.
+        self._count_word = lru_cache(maxsize=4096)(self._count)
 
-    def plan(self, text: str, terms: Terms) -> Document:
+    def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
         """The parts that `text` is translated in: itself, or its sentences when it is too long or has several lines."""
-        return split_document(
+        lead = self.languages.leading_token(text)
+        if lead and options.target_language is not None:
+            raise InvalidRequest(
+                f"the text begins with {lead.strip()} and the request has a target_language; use one of the two"
+            )
+        return plan_document(
             text,
             self._count_tokens,
-            self.manifest.dimensions.max_source_tokens,
+            self.manifest.dimensions.max_source_tokens - len(options.language_tokens),
+            lead=lead,
             language=self.manifest.model.source_language,
-            long_input=terms.long_input,
+            long_input=options.long_input,
         )
 
     def _count_tokens(self, text: str) -> int:
-        """How many tokens `text` has; at most so many where that is enough to know that it fits."""
-        at_most = len(text) + _AROUND
-        if at_most <= self.manifest.dimensions.max_source_tokens and unicodedata.is_normalized("NFKC", text):
-            return at_most  # a token is at least a character, once characters are as sentencepiece makes them
+        return self._count_word(text) if len(text) <= _REMEMBERED_CHARACTERS else self._count(text)
+
+    def _count(self, text: str) -> int:
         return len(self.tokenizer.encode(text))
 
-    def options_for(self, terms: Terms, is_first: bool) -> DecodingOptions:
-        """The search's options; the words that `prefix_text` forces begin the first part only."""
-        if not terms.prefix_text or not is_first:
-            return terms.decoding
-        forced = tuple(self.tokenizer.encode_target(terms.prefix_text))
-        return dataclasses.replace(terms.decoding, prefix=(*terms.decoding.prefix, *forced))
-
     def introduction(self) -> dict[str, Any]:
-        """What the operator is told."""
+        """What the supervisor is told: for the operator, and for the server's status."""
         manifest = self.manifest
         return {
             "model": manifest.model.name,
@@ -71,6 +77,8 @@ class OpenBundle:
             "parameters": manifest.model.parameters,
             "precision": manifest.precision,
             "version": self.version,
+            "source_languages": list(self.languages.source_codes),
+            "target_languages": list(self.languages.target_codes),
             "memory": str(self.contract),
             "memory_bytes": self.contract.total_bytes,
             "max_rows": self.engine.limits.max_rows,
@@ -78,7 +86,7 @@ class OpenBundle:
         }
 
 
-def open_bundle(settings: ProcessSettings) -> OpenBundle:
+def load_bundle(settings: ProcessSettings) -> LoadedBundle:
     """Check the bundle's files, load its graphs, and translate something."""
     options = settings.engine
     limits = engine_limits(options, settings.limits.max_beam_size)
@@ -89,16 +97,21 @@ def open_bundle(settings: ProcessSettings) -> OpenBundle:
     if options.max_memory_bytes is not None:
         loaded.contract.check(options.max_memory_bytes)
     loaded.warm_up()
-    manifest = loaded.manifest
-    return OpenBundle(
-        settings=settings,
-        manifest=manifest,
-        version=hashlib.sha256((settings.bundle / MANIFEST_NAME).read_bytes()).hexdigest()[:12],
+    version = hashlib.sha256((settings.bundle / MANIFEST_NAME).read_bytes()).hexdigest()[:12]
+    return LoadedBundle(
+        settings,
+        loaded.manifest,
+        version=version,
         tokenizer=loaded.tokenizer,
         engine=loaded.engine,
         contract=loaded.contract,
-        admission=Admission(settings.name, manifest.dimensions, manifest.generation, settings.limits),
+        languages=bundle_languages(loaded.manifest, loaded.tokenizer),
     )
+
+
+def bundle_languages(manifest: Manifest, tokenizer: Tokenizer) -> Languages:
+    """The languages of a bundle, from its manifest and the tokens of its vocabulary."""
+    return marian_languages(manifest.model, tokenizer.language_tokens if isinstance(tokenizer, MarianTokenizer) else {})
 
 
 def _check_beam(manifest: Manifest, limits: EngineLimits) -> None:
