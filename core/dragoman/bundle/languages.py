@@ -160,8 +160,8 @@ def marian_languages(model: ModelCard, language_tokens: Mapping[str, int]) -> La
         return Languages(sources, targets, open_sides=_open(open_source, open_target))
     found = []
     for piece, token in language_tokens.items():
-        if (tag := parse_tag(piece)) is not None:
-            found.append(Language(tag, piece.removeprefix(">>").removesuffix("<<"), token))
+        own_code = piece.removeprefix(">>").removesuffix("<<")
+        found.append(Language(parse_tag(own_code) or LanguageTag(own_code), own_code, token))
     found.sort(key=lambda language: language.own_code)
     return Languages(sources, tuple(found), target_in_source=True, open_sides=_open(open_source, False))
 

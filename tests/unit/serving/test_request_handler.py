@@ -5,69 +5,50 @@ from __future__ import annotations
 import json
 import struct
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from fake_bundle import MANIFEST, VOCABULARY, Letters, fake_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.bundle.manifest import SCHEMA_VERSION, Dimensions, Manifest, ModelCard, SpecialTokens, TokenizerFiles
-from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, EngineLimits, MemoryContract, SessionReply
+from dragoman.bundle.languages import Languages, marian_languages
+from dragoman.bundle.manifest import ModelCard
+from dragoman.errors import Overloaded, ServeError, ServerError
+from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process import request_handler
-from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.request_handler import RequestHandler
-from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.process.requests import Part
 from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.serving.runtime.fake import FakeRuntime
-
-VOCABULARY = 64
-MANIFEST = Manifest(
-    schema_version=SCHEMA_VERSION,
-    dragoman_version="0.1.0",
-    model=ModelCard(name="fake", architecture="none", parameters=0),
-    dimensions=Dimensions(8, 1, 8, 1, 1, VOCABULARY, VOCABULARY, max_source_tokens=24, max_target_tokens=24),
-    tokens=SpecialTokens(pad=1, eos=0, decoder_start=1),
-    generation=DecodingOptions(max_length=6),
-    tokenizer=TokenizerFiles("marian", {}),
-    precision="fp32",
-    targets=("cpu",),
-    graphs=(),
-    files={},
-)
-
-
-class Letters:
-    """A tokenizer: one token a character."""
-
-    def encode(self, text: str) -> list[int]:
-        return [2 + ord(character) % (VOCABULARY - 2) for character in text] + [0]
-
-    def encode_target(self, text: str) -> list[int]:
-        return self.encode(text)[:-1]
-
-    def decode(self, ids: Any) -> str:
-        return "".join(chr(96 + index) for index in ids if index > 1)
 
 
 class Server:
     """A request handler, its engine, and everything it has sent."""
 
-    def __init__(self, limits: EngineLimits | None = None, cache_bytes: int = 1 << 20) -> None:
-        engine = Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
-        options = ProcessSettings("fake", Path("none"), EngineOptions(response_cache_bytes=cache_bytes), probe_id="probe")
-        contract = MemoryContract(0, 0, 0, 0, 0, 0)
-        self.engine, self.recorder = engine, Recorder()
-        bundle = LoadedBundle(options, MANIFEST, version="v1", tokenizer=Letters(), engine=engine, contract=contract)
+    def __init__(
+        self,
+        limits: EngineLimits | None = None,
+        cache_bytes: int = 1 << 20,
+        *,
+        tokenizer: Letters | None = None,
+        engine: Engine | None = None,
+        languages: Languages | None = None,
+    ) -> None:
+        self.engine = engine or Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
+        self.recorder = Recorder()
+        bundle = fake_bundle(self.engine, cache_bytes=cache_bytes, tokenizer=tokenizer, languages=languages)
         self.sent: list[tuple[str, Frame]] = []
         self.tasks = TaskQueue()
-        send = lambda channel, frame: self.sent.append((str(channel), frame))  # noqa: E731
-        self.handler = RequestHandler(bundle, self.recorder, send, self.tasks)
+        self.handler = RequestHandler(bundle, self.recorder, self.send, self.tasks)
+
+    def send(self, channel: Channel, frame: Frame) -> None:
+        self.sent.append((str(channel), frame))
 
     def ask(
         self,
@@ -323,6 +304,225 @@ class TestProbe:
         server.ask(2, "ok", request_id="probe")
         assert server.error(2).startswith("OVERLOADED")
         assert not self.counted(server)
+
+
+class TestFairShares:
+    """A long document leaves room for those who come after it."""
+
+    LIMITS = EngineLimits(max_rows=12, max_beam_size=4)
+
+    def test_a_document_alone_holds_two_thirds_of_the_rows(self) -> None:
+        server = Server(self.LIMITS)
+        server.ask(1, "\n".join(f"line {number}" for number in range(40)), min_length=6)
+        server.turn()
+        assert server.engine.gauges().running_rows == 8
+
+    def test_two_documents_hold_as_much_each_and_leave_a_fifth(self) -> None:
+        server = Server(self.LIMITS, cache_bytes=0)
+        for number in (1, 2):
+            server.ask(number, "\n".join("word" for _ in range(40)), min_length=6)
+        server.turn()
+        assert server.engine.gauges().running_rows == 10
+
+    @pytest.mark.parametrize("documents", [1, 3])
+    def test_a_sentence_does_not_wait_for_documents(self, documents: int) -> None:
+        server = Server(self.LIMITS, cache_bytes=0)
+        for number in range(documents):
+            server.ask(number, "\n".join(f"line {number}" for number in range(200)), min_length=6)
+        for _ in range(20):
+            server.turn()
+        server.ask(99, "hello", max_length=4, min_length=4)
+        turns = 0
+        while not server.last_answers(99):
+            server.turn()
+            turns += 1
+        assert turns <= 4 + 4 + 2  # its tokens, the steps it may wait for company, the way in and out
+        assert server.texts(99) == [alone("hello", max_length=4, min_length=4)]
+        assert not server.last_answers(0)
+        server.finish()
+
+    def test_a_long_sentence_counts_by_its_tokens(self) -> None:
+        server = Server(EngineLimits(max_rows=12, max_beam_size=4, target_tokens_per_row=4))
+        server.ask(1, "\n".join("a long line of words" for _ in range(40)))
+        server.turn()
+        assert server.engine.gauges().running_rows < 8
+
+    def test_requests_that_are_tokenised_take_turns(self) -> None:
+        server = Server(self.LIMITS)
+        server.ask(1, "\n".join(f"line {number}" for number in range(500)))
+        server.ask(2, "hello")
+        server.tasks.run(0.0)  # one step: the document's
+        server.tasks.run(0.0)  # and the other's
+        server.engine.step()
+        assert any(part.request.number == 2 for part in owners(server.engine))
+
+
+def owners(engine: Engine) -> list[Part]:
+    return [sequence.owner for sequence in engine._active if isinstance(sequence.owner, Part)]
+
+
+class TestLanguages:
+    MANY = marian_languages(ModelCard("m", "MarianMTModel", 0, "en", "mul"), {">>deu<<": 7, ">>fra<<": 9})
+
+    def sources(self, text: str, languages: Languages | None, **options: object) -> list[tuple[int, ...]]:
+        server = Server(languages=languages)
+        server.ask(1, text, **options)
+        server.tasks.run(1.0)
+        if server.last_answers(1):
+            pytest.fail(server.error(1))
+        return [sequence.source for sequence in server.engine._active]
+
+    def test_the_token_of_the_target_language_goes_before_every_part(self) -> None:
+        plain = Letters().encode("a")
+        assert self.sources("a\na", self.MANY, target_language="fr") == [(9, *plain)] * 2
+
+    def test_without_a_language_the_source_is_as_it_is(self) -> None:
+        assert self.sources("a", self.MANY) == [tuple(Letters().encode("a"))]
+
+    def test_a_literal_token_goes_before_every_part_of_a_multilingual_model(self) -> None:
+        assert len(set(self.sources(">>deu<< a\na", self.MANY))) == 1
+
+    def test_a_literal_token_is_text_for_a_model_of_one_pair(self) -> None:
+        assert len(set(self.sources(">>deu<< a\na", None))) == 2
+
+    def test_a_language_that_the_model_does_not_have_is_refused(self) -> None:
+        server = Server(languages=self.MANY)
+        server.ask(1, "a", target_language="nl")
+        assert server.error(1).startswith("INVALID_REQUEST: target_language='nl' is not a target language")
+
+    def test_a_literal_token_beside_the_option_is_refused(self) -> None:
+        server = Server(languages=self.MANY)
+        server.ask(1, ">>deu<< a", target_language="fr")
+        assert "use one of the two" in server.finish().error(1)
+
+    def test_each_language_has_its_own_place_in_the_cache(self) -> None:
+        server = Server(languages=self.MANY)
+        for number, code in enumerate(("de", "fr", "deu")):
+            server.ask(number, "hello", target_language=code)
+            server.finish()
+        assert [server.details(number)["texts"][0]["cached"] for number in range(3)] == [False, False, True]
+
+
+class _Full(Overloaded):
+    def __init__(self) -> None:
+        super().__init__("the queue is full")
+
+
+class Faults:
+    """Raises now and then, as the test draws it."""
+
+    def __init__(self, draw: Callable[[], type[BaseException] | None]) -> None:
+        self._draw = draw
+
+    def maybe(self) -> None:
+        if (kind := self._draw()) is not None:
+            raise kind()
+
+
+class FaultyLetters(Letters):
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def encode(self, text: str) -> list[int]:
+        self._faults.maybe()
+        return super().encode(text)
+
+    def encode_target(self, text: str) -> list[int]:
+        self._faults.maybe()
+        return super().encode_target(text)
+
+    def decode(self, ids: Any) -> str:
+        self._faults.maybe()
+        return super().decode(ids)
+
+
+class FaultyEngine(Engine):
+    """Refuses and fails now and then."""
+
+    faults: Faults
+
+    def submit(self, sequence: Sequence) -> None:
+        self.faults.maybe()
+        super().submit(sequence)
+
+
+class TestFaults:
+    """Whatever handling a request raises is that request's answer, and nobody else's."""
+
+    @pytest.mark.parametrize("fault", [MemoryError, RecursionError, ValueError])
+    @pytest.mark.parametrize("where", ["encode", "encode_target", "decode"])
+    @pytest.mark.parametrize("kind", [Kind.TRANSLATE, Kind.STREAM])
+    def test_of_the_tokenizer_are_internal_errors(
+        self,
+        fault: type[Exception],
+        where: str,
+        kind: Kind,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise fault("secret text")
+
+        tokenizer = Letters()
+        server = Server(tokenizer=tokenizer)
+        monkeypatch.setattr(tokenizer, where, fail)
+        server.ask(1, "hello", kind=kind, prefix_text="a")
+        assert server.finish().error(1) == "INTERNAL: the server failed at this request; its log says why"
+        monkeypatch.undo()
+        server.ask(2, "hello")
+        assert server.finish().texts(2) == [alone("hello")]
+        assert server.handler.open_requests == 0
+        fields = [vars(record).get("dragoman_fields", {}) for record in caplog.records]
+        assert any(each.get("error") == fault.__name__ for each in fields)
+        assert "secret" not in str(fields)
+
+    def test_an_answer_that_can_not_be_sent_is_an_internal_error(self) -> None:
+        server = Server()
+        send, refused = server.send, []
+
+        def refuse_answers(channel: Channel, frame: Frame) -> None:
+            if frame.kind is Kind.ANSWER and not refused:
+                refused.append(frame)
+                raise ServeError("a message of 300000000 bytes is more than 268435456")
+            send(channel, frame)
+
+        server.handler._send = refuse_answers
+        server.ask(1, "hello")
+        assert server.finish().error(1).startswith("INTERNAL: ")
+        assert refused
+
+    def test_a_number_that_is_in_use_breaks_the_protocol(self) -> None:
+        server = Server()
+        server.ask(1, "hello")
+        with pytest.raises(ServeError, match="is in use"):
+            server.ask(1, "hello")
+        assert server.finish().texts(1) == [alone("hello")]
+
+    @pytest.mark.parametrize("parts", [(), (b"",), (b"short", b""), (struct.pack("<d", float("nan")), b"", b"x")])
+    def test_a_malformed_frame_breaks_the_protocol(self, parts: tuple[bytes, ...]) -> None:
+        with pytest.raises(ServeError):
+            Server().handler.translate(cast(Channel, "backend"), Frame(Kind.TRANSLATE, 1, parts))
+
+    @settings(max_examples=80, deadline=None)
+    @given(st.data())
+    def test_every_request_gets_exactly_one_last_answer(self, data: st.DataObject) -> None:
+        kinds: list[type[BaseException] | None] = [None] * 6
+        kinds += [ValueError, MemoryError, RecursionError, ServerError, _Full]
+        faults = Faults(lambda: data.draw(st.sampled_from(kinds)))
+        engine = FaultyEngine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), EngineLimits(max_rows=4, max_beam_size=2))
+        engine.faults = faults
+        server = Server(tokenizer=FaultyLetters(faults), engine=engine)
+        texts = st.lists(st.text("ab \n.", min_size=1, max_size=40), min_size=1, max_size=3)
+        count = data.draw(st.integers(1, 5))
+        for number in range(count):
+            kind = data.draw(st.sampled_from([Kind.TRANSLATE, Kind.STREAM]))
+            server.ask(number, *data.draw(texts), kind=kind, prefix_text=data.draw(st.sampled_from(["", "a"])))
+            if data.draw(st.booleans()):
+                server.turn()
+        server.finish()
+        assert [len(server.last_answers(number)) for number in range(count)] == [1] * count
+        assert server.handler.open_requests == 0
+        assert (server.handler._share.rows, server.handler._share.slots) == (0, 0)
 
 
 @settings(max_examples=60, deadline=None)

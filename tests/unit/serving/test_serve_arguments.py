@@ -23,7 +23,7 @@ from dragoman.search.options import DecodingOptions
 from dragoman.serving.command import configure, server_config
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.engine import EngineLimits
-from dragoman.serving.process.opening import engine_limits
+from dragoman.serving.process.loaded_bundle import engine_limits
 from dragoman.serving.process.settings import ProcessSettings
 from dragoman.serving.triton.flags import Tls
 
