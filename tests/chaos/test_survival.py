@@ -133,8 +133,8 @@ def test_a_triton_that_is_killed_again_and_again_is_back_at_once_every_time(surv
 
 def test_a_triton_under_heavy_load_is_not_taken_for_a_hung_one(survivor: Server, caller: Caller) -> None:
     before = survivor.children()
-    futures = [caller.translate_later([f"{LONG} {number}"] * 16, cache=False, beam_size=4) for number in range(400)]
-    assert set(code for code in outcomes(futures)) <= {"ok", *(f"OVERLOADED retry_after_ms={ms}" for ms in range(60_000))}
+    futures = [caller.translate_later([f"{LONG} {number}"] * 8, cache=False) for number in range(60)]
+    assert {outcome.partition(" ")[0] for outcome in outcomes(futures)} <= {"ok", "OVERLOADED"}
     assert survivor.children() == before
 
 

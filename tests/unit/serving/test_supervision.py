@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -87,7 +86,7 @@ class TestHeartbeat:
     def test_the_limit_grows_with_the_engines_own_steps(self) -> None:
         heartbeat = Heartbeat(hang_limit_s=3.0)
         heartbeat.pong_received(Pong(progress=1, open_requests=1, longest_step_s=2.0))
-        assert self.hang_s(heartbeat) > 5 * 2.0
+        assert self.hang_s(heartbeat) > 2 * 2.0
 
     def test_short_steps_do_not_shorten_the_limit(self) -> None:
         heartbeat = Heartbeat(hang_limit_s=3.0)
@@ -192,7 +191,7 @@ class TestServerStatus:
     }
 
     def test_has_the_fields_of_the_wire_contract(self) -> None:
-        status = json.loads(server_status({"en-de": self.INFO}, Address("127.0.0.1", 8002)))
+        status = server_status({"en-de": self.INFO}, Address("127.0.0.1", 8002))
         assert tuple(status) == wire.STATUS_FIELDS
         assert status["wire_version"] == wire.WIRE_VERSION
         assert status["metrics"] == "http://127.0.0.1:8002/metrics"
@@ -201,10 +200,10 @@ class TestServerStatus:
         assert (bundle["name"], bundle["model"], bundle["source_languages"]) == ("en-de", "opus-mt", ["en"])
 
     def test_metrics_that_are_off_are_null(self) -> None:
-        assert json.loads(server_status({}, None))["metrics"] is None
+        assert server_status({}, None)["metrics"] is None
 
     def test_a_bundle_whose_engine_has_not_started_yet_is_listed(self) -> None:
-        (bundle,) = json.loads(server_status({"en-de": {}}, None))["bundles"]
+        (bundle,) = server_status({"en-de": {}}, None)["bundles"]
         assert (bundle["name"], bundle["version"], bundle["target_languages"]) == ("en-de", None, [])
 
 

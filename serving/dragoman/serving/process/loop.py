@@ -12,6 +12,7 @@ from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.desk import TranslationDesk
 from dragoman.serving.process.opening import OpenBundle
 from dragoman.serving.process.session_desk import SessionDesk
+from dragoman.serving.process.step_times import StepTimes
 from dragoman.serving.process.vitals import Vitals
 
 __all__ = ["EngineLoop"]
@@ -30,6 +31,7 @@ class EngineLoop:
         self._desk = TranslationDesk(bundle, self._recorder, connections.send)
         self._sessions = SessionDesk(bundle, key, connections.send)
         self._vitals = Vitals(bundle.engine, self._recorder)
+        self._step_times = StepTimes(bundle.engine.counters, bundle.engine.limits.max_rows)
         self._watchers: set[Channel] = set()
         self._progress = 0
         self._drain_since_s: float | None = None
@@ -81,11 +83,13 @@ class EngineLoop:
             case _:
                 raise ServeError(f"an engine was sent {frame.kind.name}, which is not for engines")
 
-    def _pulse(self) -> dict[str, int]:
+    def _pulse(self) -> dict[str, float]:
+        open_requests, longest_step_s = self._desk.open_jobs, self._step_times.longest_s()
         if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
-            return {"progress": self._progress, "open_requests": max(self._desk.open_jobs, 1)}
-        self._progress = self._engine.counters.steps + self._desk.pieces_taken
-        return {"progress": self._progress, "open_requests": self._desk.open_jobs}
+            open_requests = max(open_requests, 1)
+        else:
+            self._progress = self._engine.counters.steps + self._desk.pieces_taken
+        return {"progress": self._progress, "open_requests": open_requests, "longest_step_s": longest_step_s}
 
     def _forget(self, channel: Channel) -> None:
         self._watchers.discard(channel)

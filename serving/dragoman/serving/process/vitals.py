@@ -46,10 +46,7 @@ class Vitals:
         put(metrics.RUNNING, gauges.running_requests)
         put(metrics.QUEUED, gauges.queued_requests)
         put(metrics.OCCUPANCY, gauges.running_rows / gauges.max_rows)
-        put(
-            metrics.CACHE_USED,
-            max(gauges.self_cells / gauges.self_cells_limit, gauges.cross_cells / gauges.cross_cells_limit),
-        )
+        put(metrics.CACHE_USED, gauges.cells_in_use / (gauges.self_cells_limit + gauges.cross_cells_limit))
         put(metrics.CALLS_AT_ONCE, gauges.calls_at_once)
         put(metrics.SESSIONS, gauges.sessions)
         put(metrics.CACHE_BYTES, cache_bytes)

@@ -8,13 +8,13 @@ from typing import Any
 __all__ = ["PING_INTERVAL_S", "Heartbeat", "Pong"]
 
 PING_INTERVAL_S = 0.25
-_STEPS = 10
-"""An engine may be silent for this many of its longest recent steps, even where that exceeds the configured limit."""
+_STEPS = 3
+"""An engine may be silent for so many of the longest steps it expects, even where that exceeds the configured limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """What an engine answers to a ping: how far its loop has come, and how long its steps take."""
+    """What an engine answers to a ping: how far its loop has come, and the longest step to expect of it."""
 
     progress: int
     open_requests: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -15,9 +14,9 @@ __all__ = ["server_status"]
 _UNKNOWN: dict[str, Any] = {"source_languages": [], "target_languages": []}
 
 
-def server_status(bundles: Mapping[str, Mapping[str, Any]], metrics: Address | None) -> bytes:
+def server_status(bundles: Mapping[str, Mapping[str, Any]], metrics: Address | None) -> dict[str, Any]:
     """STATUS as `wire` defines it; `bundles` has what an engine of each said of itself, nothing before it was ready."""
-    status = {
+    return {
         "wire_version": wire.WIRE_VERSION,
         "server": version("dragoman"),
         "metrics": None if metrics is None else f"http://{metrics}/metrics",
@@ -26,4 +25,3 @@ def server_status(bundles: Mapping[str, Mapping[str, Any]], metrics: Address | N
             for name, info in bundles.items()
         ],
     }
-    return json.dumps(status, ensure_ascii=False).encode()
