@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import grpc
@@ -102,6 +104,23 @@ def test_an_engine_that_is_killed_again_and_again_is_back_at_once_every_time(sur
         assert caller.translate(["Are you back?"], cache=False).best
         silences_s.append(time.monotonic() - killed_s)
     assert max(silences_s[1:]) < 2 * silences_s[0] + 1.5, silences_s
+
+
+def test_an_engine_that_cannot_start_is_tried_again_with_growing_pauses_until_it_can(
+    reference_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(reference_bundle, bundle)
+    with Server.start([f"en-de={bundle}"], "--threads", "1") as server:
+        manifest = (bundle / "manifest.json").rename(bundle / "manifest.away")
+        os.kill(engine(server), signal.SIGKILL)
+        failed = eventually(lambda: found if len(found := server.events("engine did not start")) >= 5 else None)
+        manifest.rename(bundle / "manifest.json")
+        caller = server.caller()
+        eventually(lambda: serves(caller))
+        caller.close()
+    times_s = [datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp() for event in failed]
+    assert times_s[4] - times_s[3] > times_s[1] - times_s[0] + 0.3, "0.8 s and 0.1 s, and what a start takes"
 
 
 def test_a_triton_that_hangs_is_replaced_within_seconds(survivor: Server, caller: Caller) -> None:
