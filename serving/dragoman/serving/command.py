@@ -78,7 +78,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="an engine that is silent for so long is replaced (default: %(default)g; more if its steps are slow)",
     )
     life.add_argument("--drain-timeout", type=seconds, default=timeouts.drain_s, metavar="S")
-    life.add_argument("--no-door", action="store_true", help="take requests in Python, as where the door can't be built")
     life.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     life.add_argument("--log-requests", action="store_true", help="log a line for each request (never its text)")
 
@@ -127,7 +126,6 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
             max_beam_size=arguments.max_beam_size,
         ),
         timeouts=Timeouts(arguments.start_timeout, arguments.hang_timeout, arguments.drain_timeout),
-        door=not arguments.no_door,
         log_level=arguments.log_level,
         log_requests=arguments.log_requests,
     )

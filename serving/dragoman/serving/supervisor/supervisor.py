@@ -12,18 +12,17 @@ from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from dragoman import native
 from dragoman.errors import ServeError
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.logs import event
 from dragoman.serving.supervisor.engine_monitor import EngineMonitor
 from dragoman.serving.supervisor.exposure import require_loopback
 from dragoman.serving.supervisor.open_connections import connections_to
-from dragoman.serving.supervisor.stubs import StubDesk
+from dragoman.serving.supervisor.route_publisher import RoutePublisher
+from dragoman.serving.supervisor.status import server_status
 from dragoman.serving.supervisor.triton_monitor import TritonMonitor
 from dragoman.serving.triton.installation import find_installation, model_repository
 from dragoman.serving.triton.probe import Probe
-from dragoman.serving.triton.repository import with_door
 from dragoman.serving.triton.routes import RoutingTable
 
 __all__ = ["Announcer", "Supervisor"]
@@ -70,7 +69,7 @@ class Supervisor:
         directory = Path(tempfile.mkdtemp(prefix="dragoman-"))  # 0700: sockets and secrets are ours alone
         try:
             self._lay_out(directory)
-            await self._desk.open()
+            await self._routes.open()
             try:
                 await self._unless(self._stop, self._start())
                 if not self._stop.is_set():
@@ -79,7 +78,7 @@ class Supervisor:
                 await self._drain()
             finally:
                 await self._all([self._triton.kill(), *(engine.kill() for engine in self._engines)])
-                self._desk.close()
+                self._routes.close()
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -88,20 +87,20 @@ class Supervisor:
         longest = max(len(name) for name in config.bundle_names) + len(f"{directory}/-999-9999.sock")
         if longest > _LONGEST_SOCKET_PATH:
             raise ServeError(f"{directory} is too long a path for unix sockets; set TMPDIR to a shorter one")
-        self._desk = StubDesk(directory / "stubs.sock", RoutingTable(bundles=config.bundle_names))
+        self._routes = RoutePublisher(
+            directory / "routes.sock", RoutingTable(bundles=config.bundle_names, limits=config.limits)
+        )
         self._engines = [
             EngineMonitor(config.engine_settings(bundle), directory, config.timeouts, self._publish, number)
             for bundle in config.bundles
             for number in range(1, config.engines + 1)
         ]
-        library = native.backend_library() if config.door else None
-        models = model_repository() if library is None else with_door(library, directory / "models")
-        installation = find_installation(directory / "triton", with_stubs=library is None)
+        installation = find_installation(directory / "triton")
         require_loopback(config, installation)
         self._triton = TritonMonitor(
             installation,
-            config.triton_flags(models, installation.backend_directory, shared_memory_prefix=f"{directory.name}-"),
-            self._desk,
+            config.triton_flags(model_repository(), installation.backend_directory),
+            self._routes,
             self._engines,
             probe=Probe(config.grpc, config.probe_id, config.tls, config.tls_server_name),
             on_change=self._publish,
@@ -154,18 +153,24 @@ class Supervisor:
             await asyncio.sleep(_POLL_S)
 
     def _publish(self) -> None:
-        """Tell the stubs what is true now."""
+        """Tell the Triton backend what is true now."""
         answering = [(engine.name, str(engine.child.listens_at)) for engine in self._engines if engine.child]
         names = self._config.bundle_names
-        self._desk.publish(
+        self._routes.publish(
             RoutingTable(
                 bundles=names,
                 sockets={name: tuple(socket for bundle, socket in answering if bundle == name) for name in names},
                 draining=self._draining,
                 hold_s=self._config.hold_s,
                 restarts={"engine": sum(engine.restarts for engine in self._engines), "triton": self._triton.restarts},
+                limits=self._config.limits,
+                status=server_status(self._introductions(), self._config.metrics),
             )
         )
+
+    def _introductions(self) -> dict[str, dict[str, Any]]:
+        """What an engine of each bundle said of itself when it was ready."""
+        return {engine.name: engine.info for engine in self._engines if engine.number == 1}
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()

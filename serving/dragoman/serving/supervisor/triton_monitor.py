@@ -11,7 +11,7 @@ from dragoman.serving.logs import event
 from dragoman.serving.supervisor.backoff import Backoff
 from dragoman.serving.supervisor.engine_monitor import EngineMonitor
 from dragoman.serving.supervisor.liveness import until_silent
-from dragoman.serving.supervisor.stubs import StubDesk
+from dragoman.serving.supervisor.route_publisher import RoutePublisher
 from dragoman.serving.supervisor.triton_child import TritonChild
 from dragoman.serving.triton.flags import TritonFlags
 from dragoman.serving.triton.installation import Installation
@@ -26,13 +26,13 @@ _FAILED_PROBES = 2
 
 
 class TritonMonitor:
-    """One Triton and the desk its stubs report to."""
+    """One Triton and the publisher its backend listens to."""
 
     def __init__(
         self,
         installation: Installation,
         flags: TritonFlags,
-        desk: StubDesk,
+        routes: RoutePublisher,
         engines: Sequence[EngineMonitor],
         *,
         probe: Probe,
@@ -40,7 +40,7 @@ class TritonMonitor:
     ) -> None:
         self.restarts = 0
         self.child: TritonChild | None = None
-        self._installation, self._flags, self._desk = installation, flags, desk
+        self._installation, self._flags, self._routes = installation, flags, routes
         self._engines, self._probe, self._on_change = engines, probe, on_change
         self._bundles = list(dict.fromkeys(engine.name for engine in engines))
         self._backoff = Backoff()
@@ -49,7 +49,7 @@ class TritonMonitor:
     async def start(self, timeout_s: float) -> None:
         """Start Triton and return when every bundle has answered a real request through it."""
         self._start_timeout_s = timeout_s
-        self.child = await TritonChild.start(self._installation, self._flags, self._desk.socket)
+        self.child = await TritonChild.start(self._installation, self._flags, self._routes.socket)
         await self.child.wait_until_listening(self._probe, timeout_s)
         try:
             for name in self._bundles:
@@ -75,7 +75,7 @@ class TritonMonitor:
     async def _until_useless(self, child: TritonChild) -> str:
         reasons = {
             asyncio.create_task(child.process.wait()): "it ended",
-            asyncio.create_task(self._desk.lost.wait()): "one of its stubs died",
+            asyncio.create_task(self._routes.lost.wait()): "its backend is gone",
             asyncio.create_task(until_silent(self._probe)): "it fell silent",
             asyncio.create_task(self._until_unanswered()): "a real request got no answer",
         }
@@ -113,7 +113,7 @@ class TritonMonitor:
     async def _replace(self) -> None:
         while True:
             await self.kill()
-            self._desk.forget_stubs()
+            self._routes.forget_backend()
             await asyncio.sleep(self._backoff.delay_s)
             try:
                 await self.start(self._start_timeout_s)
