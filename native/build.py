@@ -24,8 +24,9 @@ SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
 LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
 OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
-LINK_SOURCES = tuple(f"{name}.cpp" for name in ("asked_model", "channel", "frames", "link", "routes"))
-BACKEND_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp")
+CLIENT_SOURCES = tuple(f"{name}.cpp" for name in ("channel", "engine_client", "failure", "frames", "routes", "suspects", "text"))
+"""The backend's connection to the engines: what its tests compile without a Triton."""
+BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.

@@ -41,6 +41,7 @@ def test_every_number_is_what_the_engine_did(engine: Engine, monkeypatch: pytest
     assert running["dragoman_steps_total"] + done["dragoman_steps_total"] == 5
     assert running["dragoman_step_rows_total"] + done["dragoman_step_rows_total"] == 10
     assert (done["dragoman_running_requests"], done["dragoman_batch_occupancy"]) == (0, 0)
+    assert done["dragoman_cache_used_ratio"] == 0, "memory that is kept for the next request is not in use"
 
 
 def test_nothing_is_said_before_it_is_due(engine: Engine) -> None:

@@ -83,11 +83,13 @@ class EngineLoop:
             case _:
                 raise ServeError(f"an engine was sent {frame.kind.name}, which is not for engines")
 
-    def _pulse(self) -> dict[str, int]:
+    def _pulse(self) -> dict[str, float]:
+        open_requests, longest_step_s = self._desk.open_jobs, self._engine.slowest_call_s
         if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
-            return {"progress": self._progress, "open_requests": max(self._desk.open_jobs, 1)}
-        self._progress = self._engine.counters.quanta + self._desk.pieces_taken
-        return {"progress": self._progress, "open_requests": self._desk.open_jobs}
+            open_requests = max(open_requests, 1)
+        else:
+            self._progress = self._engine.counters.quanta + self._desk.pieces_taken
+        return {"progress": self._progress, "open_requests": open_requests, "longest_step_s": longest_step_s}
 
     def _forget(self, channel: Channel) -> None:
         self._watchers.discard(channel)

@@ -1,75 +1,49 @@
-"""Keeps an engine for a bundle: restarts it when it dies, replaces it when the bundle changes."""
+"""Keeps an engine process running for a bundle: restarts it when it dies, replaces it when the bundle changes."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dragoman.errors import BundleError, DragomanError, ServeError
+from dragoman.serving.config import Timeouts
 from dragoman.serving.logs import event
 from dragoman.serving.process.settings import ProcessSettings
+from dragoman.serving.supervisor.backoff import Backoff
 from dragoman.serving.supervisor.engine_child import EngineChild
 
-__all__ = ["Backoff", "EngineKeeper", "KeeperTimes"]
+__all__ = ["EngineMonitor"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class KeeperTimes:
-    """How long a keeper waits for what."""
-
-    start_s: float = 120.0
-    hang_s: float = 5.0
-    drain_s: float = 30.0
-
-
-class Backoff:
-    """How long to wait before the next start: nothing at first, longer while starts keep failing."""
-
-    def __init__(self, first_s: float = 0.1, longest_s: float = 5.0, healthy_after_s: float = 30.0) -> None:
-        self._first_s, self._longest_s, self._healthy_after_s = first_s, longest_s, healthy_after_s
-        self._failures = 0
-        self._last_s = float("-inf")
-
-    def delay_s(self, now_s: float) -> float:
-        """Note a failure at `now_s`; the seconds to wait because of it."""
-        self._failures = self._failures + 1 if now_s - self._last_s < self._healthy_after_s else 0
-        self._last_s = now_s
-        return min(self._first_s * 2 ** (self._failures - 1), self._longest_s) if self._failures else 0.0
-
-
-class EngineKeeper:
-    """One bundle and an engine process that serves it now; `number` tells the engines of a bundle apart."""
+class EngineMonitor:
+    """One bundle and the engine process that serves it now; `number` tells the engines of a bundle apart."""
 
     def __init__(
         self,
         settings: ProcessSettings,
         directory: Path,
-        times: KeeperTimes,
+        timeouts: Timeouts,
         on_change: Callable[[], None],
         number: int = 1,
     ) -> None:
         self.name, self.number = settings.name, number
         self.restarts = 0
         self.child: EngineChild | None = None
-        self._settings, self._directory, self._times, self._on_change = settings, directory, times, on_change
+        self.info: dict[str, Any] = {}
+        """What the latest engine said of itself when it was ready; it stays while that engine is being replaced."""
+        self._settings, self._directory, self._timeouts, self._on_change = settings, directory, timeouts, on_change
         self._generation = 0
         self._backoff = Backoff()
         self._retiring: set[asyncio.Task[bool]] = set()
         self._changing = asyncio.Lock()
         self._replaced = asyncio.Event()
         self._draining = False
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """What the engine said of itself when it was ready."""
-        return self.child.info if self.child else {}
 
     @property
     def healthy(self) -> bool:
@@ -80,8 +54,8 @@ class EngineKeeper:
         self.child = await self._next_engine()
         self._on_change()
 
-    async def keep(self) -> None:
-        """Watch for ever: an engine that dies or hangs has a successor as soon as it can start."""
+    async def run(self) -> None:
+        """Watch for ever: an engine that dies or hangs is restarted at once; only failed starts are followed by a pause."""
         while not self._draining:
             child = self.child
             if child is None:
@@ -98,7 +72,7 @@ class EngineKeeper:
     async def _until_dead_or_replaced(self, child: EngineChild) -> str | None:
         """Why the engine is of no more use; None when a reload has replaced it."""
         self._replaced.clear()
-        watching = asyncio.create_task(child.watch(self._times.hang_s))
+        watching = asyncio.create_task(child.watch(self._timeouts.hang_s))
         replacing = asyncio.create_task(self._replaced.wait())
         try:
             await asyncio.wait([watching, replacing], return_when=asyncio.FIRST_COMPLETED)
@@ -138,21 +112,28 @@ class EngineKeeper:
             await self.child.kill()
 
     def _retire(self, child: EngineChild) -> None:
-        task = asyncio.create_task(child.drain(self._times.drain_s))
+        task = asyncio.create_task(child.drain(self._timeouts.drain_s))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
     async def _restart(self) -> None:
         while self.child is None and not self._draining:
-            await asyncio.sleep(self._backoff.delay_s(time.monotonic()))
+            await asyncio.sleep(self._backoff.delay_s)
             async with self._changing:  # a reload at the same time may be faster
                 try:
                     self.child = self.child or await self._next_engine()
                 except (ServeError, BundleError) as error:
+                    self._backoff.start_failed()
                     event(_log, logging.ERROR, "engine did not start", {"model": self.name, "reason": str(error)})
+                else:
+                    self._backoff.start_succeeded()
         self._on_change()
 
     async def _next_engine(self) -> EngineChild:
+        """Symbolic links are followed here and not earlier, so that a reload serves what the link points to now."""
         self._generation += 1
         listens_at = self._directory / f"{self.name}-{self.number}-{self._generation}.sock"
-        return await EngineChild.start(self._settings.to_json(), listens_at, self._times.start_s)
+        settings = dataclasses.replace(self._settings, bundle=self._settings.bundle.resolve())
+        child = await EngineChild.start(settings.to_json(), listens_at, self._timeouts.start_s)
+        self.info = child.info
+        return child

@@ -1,39 +1,47 @@
-"""Keeps a tritonserver running: replaces it when it ends, when a stub of it dies, or when a real request gets no answer."""
+"""Keeps a tritonserver running: replaces it when it ends, falls silent, or leaves real requests unanswered."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dragoman.errors import ServeError
 from dragoman.serving.logs import event
-from dragoman.serving.supervisor.keeper import Backoff, EngineKeeper
-from dragoman.serving.supervisor.stubs import StubDesk
+from dragoman.serving.supervisor.backoff import Backoff
+from dragoman.serving.supervisor.engine_monitor import EngineMonitor
+from dragoman.serving.supervisor.liveness import until_silent
+from dragoman.serving.supervisor.route_publisher import RoutePublisher
 from dragoman.serving.supervisor.triton_child import TritonChild
 from dragoman.serving.triton.flags import TritonFlags
 from dragoman.serving.triton.installation import Installation
 from dragoman.serving.triton.probe import Probe, ProbeFailed
 
-__all__ = ["TritonKeeper"]
+__all__ = ["TritonMonitor"]
 
 _log = logging.getLogger(__name__)
-_PROBE_EVERY_S = 2.0
+_PROBE_INTERVAL_S = 2.0
 _PROBE_TIMEOUT_S = 3.0
 _FAILED_PROBES = 2
 
 
-class TritonKeeper:
-    """One Triton and the desk its stubs report to."""
+class TritonMonitor:
+    """One Triton and the publisher its backend listens to."""
 
     def __init__(
-        self, installation: Installation, flags: TritonFlags, desk: StubDesk, engines: Sequence[EngineKeeper], probe: Probe
+        self,
+        installation: Installation,
+        flags: TritonFlags,
+        routes: RoutePublisher,
+        engines: Sequence[EngineMonitor],
+        *,
+        probe: Probe,
+        on_change: Callable[[], None],
     ) -> None:
         self.restarts = 0
         self.child: TritonChild | None = None
-        self._installation, self._flags, self._desk = installation, flags, desk
-        self._engines, self._probe = engines, probe
+        self._installation, self._flags, self._routes = installation, flags, routes
+        self._engines, self._probe, self._on_change = engines, probe, on_change
         self._bundles = list(dict.fromkeys(engine.name for engine in engines))
         self._backoff = Backoff()
         self._start_timeout_s = 0.0
@@ -41,7 +49,7 @@ class TritonKeeper:
     async def start(self, timeout_s: float) -> None:
         """Start Triton and return when every bundle has answered a real request through it."""
         self._start_timeout_s = timeout_s
-        self.child = await TritonChild.start(self._installation, self._flags, self._desk.socket)
+        self.child = await TritonChild.start(self._installation, self._flags, self._routes.socket)
         await self.child.wait_until_listening(self._probe, timeout_s)
         try:
             for name in self._bundles:
@@ -49,20 +57,16 @@ class TritonKeeper:
         except ProbeFailed as error:
             raise ServeError(f"the first translation through Triton failed: {error}") from None
 
-    async def keep(self) -> None:
-        """Watch for ever."""
+    async def run(self) -> None:
+        """Watch for ever: a Triton that fails is restarted at once; only failed starts are followed by a pause."""
         while True:
             if self.child is None:
                 return
             reason = await self._until_useless(self.child)
             self.restarts += 1
+            self._on_change()  # the metrics of the next Triton begin with this table
             event(_log, logging.ERROR, "triton failed", {"reason": reason, "restarts": self.restarts})
             await self._replace()
-
-    async def stop(self, timeout_s: float) -> None:
-        self._desk.forget_stubs()
-        if self.child is not None:
-            await self.child.stop(timeout_s)
 
     async def kill(self) -> None:
         if self.child is not None:
@@ -71,12 +75,18 @@ class TritonKeeper:
     async def _until_useless(self, child: TritonChild) -> str:
         reasons = {
             asyncio.create_task(child.process.wait()): "it ended",
-            asyncio.create_task(self._desk.lost.wait()): "one of its stubs died",
+            asyncio.create_task(self._routes.lost.wait()): "its backend is gone",
+            asyncio.create_task(until_silent(self._probe)): "it fell silent",
             asyncio.create_task(self._until_unanswered()): "a real request got no answer",
         }
         try:
-            done, _ = await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
-            return reasons[done.pop()]
+            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+            ended, reason = next((task, reason) for task, reason in reasons.items() if task.done())
+            error = ended.exception()
+            if error is not None:
+                _log.error("a check of triton failed", exc_info=error)
+                return f"a check of it failed: {error}"
+            return reason
         finally:
             for task in reasons:
                 task.cancel()
@@ -86,7 +96,7 @@ class TritonKeeper:
         """Ask for each bundle in turn through gRPC; silence counts only while its engines themselves are well."""
         failures = 0
         while failures < _FAILED_PROBES:
-            await asyncio.sleep(_PROBE_EVERY_S)
+            await asyncio.sleep(_PROBE_INTERVAL_S)
             for name in self._bundles:
                 well_before = self._is_well(name)
                 try:
@@ -103,10 +113,13 @@ class TritonKeeper:
     async def _replace(self) -> None:
         while True:
             await self.kill()
-            self._desk.forget_stubs()
-            await asyncio.sleep(self._backoff.delay_s(time.monotonic()))
+            self._routes.forget_backend()
+            await asyncio.sleep(self._backoff.delay_s)
             try:
                 await self.start(self._start_timeout_s)
-                return
             except ServeError as error:
+                self._backoff.start_failed()
                 event(_log, logging.ERROR, "triton did not start", {"reason": str(error)})
+            else:
+                self._backoff.start_succeeded()
+                return
