@@ -15,7 +15,11 @@ class LibrariesHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         build = _module(Path(self.root) / "native" / "build.py")
-        for name, make in (("operators", build.build_ops), ("Triton backend", build.build_backend)):
+        for name, make in (
+            ("operators", build.build_ops),
+            ("Triton backend", build.build_backend),
+            ("fixes of the embedded Triton", build.build_fixes),
+        ):
             try:
                 library: Path = make()
             except build.CannotBuild as error:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["CannotBuild", "build_backend", "build_ops", "compiled", "compiler", "flags"]
+__all__ = ["CannotBuild", "build_backend", "build_fixes", "build_ops", "compiled", "compiler", "flags"]
 
 HERE = Path(__file__).resolve().parent
 OPS, BACKEND = HERE / "ops", HERE / "triton_backend"
@@ -24,6 +24,8 @@ SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
 LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
 OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
+FIXES_NAME = "libtriton_fixes.so"
+FIXES_SOURCES = ("embedded_fixes.cpp",)
 CLIENT_SOURCES = tuple(f"{name}.cpp" for name in ("channel", "engine_client", "failure", "frames", "routes", "suspects", "text"))
 """The backend's connection to the engines: what its tests compile without a Triton."""
 BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
@@ -83,6 +85,15 @@ def build_backend(directory: Path = PACKAGE) -> Path:
         return _linked(command, sources, Path(scratch) / BACKEND_NAME).replace(directory / BACKEND_NAME)
 
 
+def build_fixes(directory: Path = PACKAGE) -> Path:
+    """Compile what is loaded before the embedded Triton's libraries; it needs nothing but the C library."""
+    _require(BACKEND, FIXES_SOURCES)
+    command = [*compiler(), *flags(), "-fno-exceptions", "-fno-rtti"]
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        sources = [BACKEND / name for name in FIXES_SOURCES]
+        return _linked(command, sources, Path(scratch) / FIXES_NAME).replace(directory / FIXES_NAME)
+
+
 def compiled(command: list[str], scratch: Path) -> list[Path]:
     """The sources' objects: of the loops once for each processor, all side by side."""
     options = {name: [f"-DDRAGOMAN_PROCESSOR={name}", *given.split()] for name, given in PROCESSORS.items()}
@@ -122,6 +133,7 @@ def _static(command: list[str]) -> list[str]:
 if __name__ == "__main__":
     try:
         print(build_backend())
+        print(build_fixes())
         print(build_ops())
     except CannotBuild as cause:
         sys.exit(f"the native libraries are not built: {cause}")

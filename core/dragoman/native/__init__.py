@@ -8,10 +8,20 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-__all__ = ["BACKEND_LIBRARY", "OPS_LIBRARY", "ThreadPool", "backend_library", "ops_library", "processor"]
+__all__ = [
+    "BACKEND_LIBRARY",
+    "FIXES_LIBRARY",
+    "OPS_LIBRARY",
+    "ThreadPool",
+    "backend_library",
+    "ops_library",
+    "processor",
+]
 
 OPS_LIBRARY = Path(__file__).with_name("libdragoman_ops.so")
 BACKEND_LIBRARY = Path(__file__).with_name("libtriton_dragoman.so")
+FIXES_LIBRARY = Path(__file__).with_name("libtriton_fixes.so")
+"""Built with the backend; the embedded Triton is started with it (`native/triton_backend/embedded_fixes.cpp`)."""
 
 
 def ops_library() -> Path | None:
