@@ -144,7 +144,7 @@ def test_readiness_is_false_while_a_stub_is_dead_and_true_when_all_models_serve_
 def test_the_probe_of_a_health_check_fails_while_the_stub_is_dead_and_no_longer(
     in_python: Server, its_caller: Caller
 ) -> None:
-    probe = ["probe", "--to", in_python.grpc, "--timeout", "2"]
+    probe = ["probe", "--server", in_python.grpc, "--timeout", "2"]
     assert main(probe) == 0
     (stub,) = [pid for pid in in_python.children()["stub"] if "translate_0" in " ".join(psutil.Process(pid).cmdline())]
     os.kill(stub, signal.SIGKILL)
