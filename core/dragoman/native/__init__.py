@@ -45,7 +45,7 @@ def require_libraries() -> None:
         raise ServeError(f"serving needs Linux on x86-64, and this is {here}; the client and the export work here")
     raise ServeError(
         f"serving needs Linux on x86-64 and the native libraries, which are not in {BACKEND_LIBRARY.parent}: this is the "
-        "pure Python wheel, or a checkout that was not compiled; install the manylinux wheel, or run `make native` in a checkout"
+        "pure Python wheel, or a checkout that was not compiled; install the manylinux wheel, or run `make native`"
     )
 
 
