@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.bundle.language_codes import parse_tag
-from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, Languages, LanguageTokens, marian_languages
-from dragoman.bundle.manifest import ModelCard
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageResolver, LanguageTokens, language_resolver
+from dragoman.bundle.manifest import (
+    SCHEMA_VERSION,
+    Dimensions,
+    Languages,
+    Manifest,
+    ModelCard,
+    SpecialTokens,
+    TokenizerFiles,
+)
 from dragoman.errors import InvalidRequest
+from dragoman.search import DecodingOptions
 
 
-def model(source: str | None, target: str | None) -> ModelCard:
-    return ModelCard("m", "MarianMTModel", 0, source, target)
+def resolver(source: str | None, target: str | None, tokens: dict[str, int] | None = None) -> LanguageResolver:
+    return language_resolver(manifest(ModelCard("m", "MarianMTModel", 1, source, target)), tokens)
 
 
-PAIR = marian_languages(model("en", "de"), {})
-MANY = marian_languages(
-    model("en", "mul"), {">>deu<<": 7, ">>cmn_Hans<<": 8, ">>cmn_Hant<<": 9, ">>pt_BR<<": 10, ">>x-odd<<": 11, ">>nob<<": 12}
+def manifest(
+    card: ModelCard = ModelCard("m", "M2M100ForConditionalGeneration", 1),  # noqa: B008 - frozen
+    languages: Languages | None = None,
+    generation: DecodingOptions = DecodingOptions(),  # noqa: B008 - frozen
+) -> Manifest:
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        dragoman_version="0.1.0",
+        model=card,
+        dimensions=Dimensions(8, 1, 8, 1, 1, 64, 64, max_source_tokens=24, max_target_tokens=24),
+        tokens=SpecialTokens(pad=1, eos=2, decoder_start=2),
+        generation=generation,
+        tokenizer=TokenizerFiles("marian", {}),
+        precision="fp32",
+        targets=("cpu",),
+        graphs=(),
+        files={},
+        languages=languages,
+    )
+
+
+PAIR = resolver("en", "de")
+MANY = resolver(
+    "en", "mul", {">>deu<<": 7, ">>cmn_Hans<<": 8, ">>cmn_Hant<<": 9, ">>pt_BR<<": 10, ">>x-odd<<": 11, ">>nob<<": 12}
 )
 
 
@@ -55,7 +87,7 @@ class TestCodes:
 
 class TestPair:
     def test_lists_its_languages(self) -> None:
-        assert (PAIR.source_codes, PAIR.target_codes) == (("en",), ("de",))
+        assert (PAIR.source.codes, PAIR.target.codes) == (("en",), ("de",))
 
     @pytest.mark.parametrize(
         ("source", "target"), [("en", "de"), ("eng", None), (None, "DEU"), ("en-US", "de-CH"), (None, None)]
@@ -80,7 +112,7 @@ class TestPair:
 
     def test_a_bundle_that_names_no_languages_can_be_asked_for_none(self) -> None:
         with pytest.raises(InvalidRequest, match="does not say which languages it has"):
-            marian_languages(model(None, None), {}).tokens("en", None)
+            resolver(None, None).tokens("en", None)
 
 
 class TestSeveralLanguages:
@@ -117,7 +149,7 @@ class TestSeveralLanguages:
         assert MANY.leading_token(text) == ""
 
     def test_a_group_of_source_languages_takes_any_of_them(self) -> None:
-        languages = marian_languages(model("gem", "en"), {})
+        languages = resolver("gem", "en")
         assert languages.tokens("sv", "en") == NO_LANGUAGE_TOKENS
         with pytest.raises(InvalidRequest, match="not a language code"):
             languages.tokens("??", "en")
@@ -127,6 +159,44 @@ def test_tokens_go_around_a_source() -> None:
     assert LanguageTokens(source_prefix=(5,), source_suffix=(6,)).wrap([1, 2, 0]) == (5, 1, 2, 0, 6)
 
 
-def test_a_model_that_forces_the_first_token_gets_the_language_there() -> None:
-    targets = tuple(language for language in MANY.targets if str(language) == "de")
-    assert Languages(targets=targets).tokens(None, "de") == LanguageTokens(forced_bos=7)
+NLLB = Languages({"eng_Latn": 50, "deu_Latn": 51, "zho_Hans": 52, "zho_Hant": 53}, "before", "forced_bos")
+
+
+class TestLanguagesOfTheManifest:
+    def test_the_source_token_goes_before_the_source_and_the_target_is_forced(self) -> None:
+        tokens = language_resolver(manifest(languages=NLLB)).tokens("en", "zh-Hant")
+        assert tokens == LanguageTokens(source_prefix=(50,), forced_bos=53)
+
+    def test_the_source_token_goes_after_the_end_token(self) -> None:
+        languages = dataclasses.replace(NLLB, source_place="after")
+        assert language_resolver(manifest(languages=languages)).tokens("en", "de").wrap([7, 2]) == (7, 2, 50)
+
+    def test_the_target_token_goes_before_the_source_where_the_model_wants_it_there(self) -> None:
+        languages = dataclasses.replace(NLLB, source_place="none", target_place="source_before")
+        assert language_resolver(manifest(languages=languages)).tokens("en", "de") == LanguageTokens(source_prefix=(51,))
+
+    @pytest.mark.parametrize(
+        ("source", "target", "missing"), [(None, "de", "source_language"), ("en", None, "target_language")]
+    )
+    def test_a_language_that_the_model_needs_must_be_named(
+        self, source: str | None, target: str | None, missing: str
+    ) -> None:
+        with pytest.raises(InvalidRequest, match=f"this model needs a {missing}; it has en-Latn, de-Latn, zh-Hans, zh-Hant"):
+            language_resolver(manifest(languages=NLLB)).tokens(source, target)
+
+    def test_the_bundles_defaults_take_the_place_of_languages_that_are_not_named(self) -> None:
+        languages = dataclasses.replace(NLLB, default_source="eng_Latn", default_target="deu_Latn")
+        found = language_resolver(manifest(languages=languages))
+        assert found.tokens(None, None) == LanguageTokens(source_prefix=(50,), forced_bos=51)
+        assert found.tokens("de", "en") == LanguageTokens(source_prefix=(51,), forced_bos=50)
+
+    def test_a_first_token_that_the_model_forces_anyway_is_default_enough(self) -> None:
+        bundle = manifest(languages=NLLB, generation=DecodingOptions(forced_bos=51))
+        assert language_resolver(bundle).tokens("en", None) == LanguageTokens(source_prefix=(50,))
+
+    def test_where_the_start_token_is_the_language_only_the_models_own_is_left(self) -> None:
+        languages = Languages({"en_XX": 1, "ro_RO": 2}, "after", "decoder_start")
+        found = language_resolver(manifest(languages=languages))
+        assert found.tokens("en", "ro") == LanguageTokens(source_suffix=(1,), decoder_start=2)
+        with pytest.raises(InvalidRequest, match="it has ro-RO"):
+            found.tokens("ro", "en")

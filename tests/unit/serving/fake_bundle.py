@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dragoman.bundle.languages import Languages
+from dragoman.bundle.languages import LanguageResolver
 from dragoman.bundle.manifest import SCHEMA_VERSION, Dimensions, Manifest, ModelCard, SpecialTokens, TokenizerFiles
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
@@ -53,7 +53,7 @@ def fake_bundle(
     *,
     cache_bytes: int = 1 << 20,
     tokenizer: Letters | None = None,
-    languages: Languages | None = None,
+    languages: LanguageResolver | None = None,
     limits: Limits | None = None,
 ) -> LoadedBundle:
     options = EngineOptions(response_cache_bytes=cache_bytes)

@@ -13,8 +13,7 @@ from fake_bundle import MANIFEST, VOCABULARY, Letters, fake_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.bundle.languages import Languages, marian_languages
-from dragoman.bundle.manifest import ModelCard
+from dragoman.bundle.languages import LanguageResolver, language_resolver
 from dragoman.errors import Overloaded, ServeError, ServerError
 from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
 from dragoman.serving.in_process import model_facts
@@ -38,7 +37,7 @@ class Server:
         *,
         tokenizer: Letters | None = None,
         engine: Engine | None = None,
-        languages: Languages | None = None,
+        languages: LanguageResolver | None = None,
     ) -> None:
         self.engine = engine or Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
         self.recorder = Recorder()
@@ -362,9 +361,9 @@ def owners(engine: Engine) -> list[Part]:
 
 
 class TestLanguages:
-    MANY = marian_languages(ModelCard("m", "MarianMTModel", 0, "en", "mul"), {">>deu<<": 7, ">>fra<<": 9})
+    MANY = language_resolver(MANIFEST, {">>deu<<": 7, ">>fra<<": 9})
 
-    def sources(self, text: str, languages: Languages | None, **options: object) -> list[tuple[int, ...]]:
+    def sources(self, text: str, languages: LanguageResolver | None, **options: object) -> list[tuple[int, ...]]:
         server = Server(languages=languages)
         server.ask(1, text, **options)
         server.tasks.run(1.0)

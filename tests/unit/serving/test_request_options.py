@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
 import pytest
+from fake_bundle import MANIFEST
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dragoman.bundle.languages import Languages, marian_languages
+from dragoman.bundle.languages import LanguageResolver, language_resolver
 from dragoman.bundle.manifest import Dimensions, ModelCard
 from dragoman.errors import InvalidRequest
 from dragoman.search.options import DECODING_OPTIONS, DecodingOptions
@@ -30,7 +32,8 @@ DIMENSIONS = Dimensions(
     max_target_tokens=128,
 )
 DEFAULTS = DecodingOptions(beam_size=4, length_penalty=0.6)
-PAIR = marian_languages(ModelCard("en-de", "MarianMTModel", 0, "en", "de"), {})
+PAIR = language_resolver(dataclasses.replace(MANIFEST, model=ModelCard("en-de", "MarianMTModel", 1, "en", "de")))
+TOKENS = {">>deu<<": 7, ">>nld<<": 9}
 READER = OptionsReader(DIMENSIONS, DEFAULTS, LIMITS, PAIR)
 OWN = {"request_id", "timeout_ms", "priority", "prefix_text", "long_input", "cache", "source_language", "target_language"}
 
@@ -189,7 +192,7 @@ class TestOptions:
 
 
 class TestLanguages:
-    def reader(self, languages: Languages) -> OptionsReader:
+    def reader(self, languages: LanguageResolver) -> OptionsReader:
         return OptionsReader(DIMENSIONS, DEFAULTS, LIMITS, languages)
 
     @pytest.mark.parametrize("code", ["de", "DE", "deu", "ger", "de-AT", "de_DE"])
@@ -198,12 +201,12 @@ class TestLanguages:
         assert len(options.language_tokens) == 0
 
     def test_a_multilingual_model_gets_the_token_of_the_language(self) -> None:
-        languages = marian_languages(ModelCard("m", "MarianMTModel", 0, "en", "gem"), {">>deu<<": 7, ">>nld<<": 9})
+        languages = language_resolver(MANIFEST, TOKENS)
         options = read({"target_language": "nl"}, self.reader(languages))
         assert options.language_tokens.wrap([1, 0]) == (9, 1, 0)
 
     def test_languages_are_part_of_the_cache_key(self) -> None:
-        languages = marian_languages(ModelCard("m", "MarianMTModel", 0, "en", "gem"), {">>deu<<": 7, ">>nld<<": 9})
+        languages = language_resolver(MANIFEST, TOKENS)
         keys = {read({"target_language": code}, self.reader(languages)).cache_key("x") for code in ("de", "deu", "nl")}
         assert len(keys) == 2
 

@@ -9,9 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dragoman.bundle.languages import Languages, marian_languages
+from dragoman.bundle.languages import LanguageResolver, language_resolver
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
-from dragoman.bundle.tokenizer import MarianTokenizer, Tokenizer
+from dragoman.bundle.tokenizer import Tokenizer
+from dragoman.bundle.tokenizer_pieces import MarianTokenizer
 from dragoman.errors import InvalidRequest, ServeError
 from dragoman.serving.documents import Document, plan_document
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
@@ -37,11 +38,11 @@ class LoadedBundle:
         tokenizer: Tokenizer,
         engine: Engine,
         contract: MemoryContract,
-        languages: Languages | None = None,
+        languages: LanguageResolver | None = None,
     ) -> None:
         self.settings, self.manifest, self.version = settings, manifest, version
         self.tokenizer, self.engine, self.contract = tokenizer, engine, contract
-        self.languages = languages or Languages()
+        self.languages = languages or LanguageResolver()
         self.options = OptionsReader(manifest.dimensions, manifest.generation, settings.limits, self.languages)
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
@@ -77,8 +78,8 @@ class LoadedBundle:
             "parameters": manifest.model.parameters,
             "precision": manifest.precision,
             "version": self.version,
-            "source_languages": list(self.languages.source_codes),
-            "target_languages": list(self.languages.target_codes),
+            "source_languages": list(self.languages.source.codes),
+            "target_languages": list(self.languages.target.codes),
             "memory": str(self.contract),
             "memory_bytes": self.contract.total_bytes,
             "max_rows": self.engine.limits.max_rows,
@@ -105,13 +106,12 @@ def load_bundle(settings: ProcessSettings) -> LoadedBundle:
         tokenizer=loaded.tokenizer,
         engine=loaded.engine,
         contract=loaded.contract,
-        languages=bundle_languages(loaded.manifest, loaded.tokenizer),
+        languages=_languages(loaded.manifest, loaded.tokenizer),
     )
 
 
-def bundle_languages(manifest: Manifest, tokenizer: Tokenizer) -> Languages:
-    """The languages of a bundle, from its manifest and the tokens of its vocabulary."""
-    return marian_languages(manifest.model, tokenizer.language_tokens if isinstance(tokenizer, MarianTokenizer) else {})
+def _languages(manifest: Manifest, tokenizer: Tokenizer) -> LanguageResolver:
+    return language_resolver(manifest, tokenizer.language_tokens if isinstance(tokenizer, MarianTokenizer) else None)
 
 
 def _check_beam(manifest: Manifest, limits: EngineLimits) -> None:

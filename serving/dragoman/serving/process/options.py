@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn, get_args
 
 from dragoman.bundle.language_codes import MAX_CODE_CHARACTERS
-from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, Languages, LanguageTokens
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageResolver, LanguageTokens
 from dragoman.bundle.manifest import Dimensions
 from dragoman.errors import InvalidRequest
 from dragoman.search.constraints import check_tokens
@@ -63,7 +63,9 @@ class RequestOptions:
 class OptionsReader:
     """The options that this server takes for this model."""
 
-    def __init__(self, dimensions: Dimensions, defaults: DecodingOptions, limits: Limits, languages: Languages) -> None:
+    def __init__(
+        self, dimensions: Dimensions, defaults: DecodingOptions, limits: Limits, languages: LanguageResolver
+    ) -> None:
         self.defaults = defaults
         self._dimensions, self._limits, self._languages = dimensions, limits, languages
         self._own: Mapping[str, OptionType] = {
