@@ -120,6 +120,8 @@ class RequestHandler:
         for text in request.texts:
             if self._answer_from_cache(request, text):
                 continue
+            if not request.submitted:
+                self._engine.check_queue()  # a refusal must cost less than an answer
             for _ in self._plan(request, text):
                 yield Yield.PAUSE
             for position, part in enumerate(text.document.parts):
@@ -132,7 +134,7 @@ class RequestHandler:
 
     def _plan(self, request: TranslationRequest, text: TextState) -> Iterator[None]:
         document = yield from self._bundle.plan(text.text, request.options)
-        text.plan(document)
+        text.plan(document, request.options.decoding.num_hypotheses)
         if request.wants_stream:
             request.stream = TextStream(document, self._bundle.tokenizer.decode)
 
@@ -208,10 +210,10 @@ class RequestHandler:
         if sequence.error is not None:
             raise sequence.error
         self._metrics.part_done(request, sequence)
-        is_last = text.take(position, sequence, self._bundle.tokenizer.decode)
+        best = text.take(position, sequence, self._bundle.tokenizer.decode)
         if request.stream is not None:
-            self._send_chunk(request, request.stream.finished(position, text.best_of(position)))
-        if is_last:
+            self._send_chunk(request, request.stream.finished(position, best))
+        if text.is_complete:
             answer = text.finish()
             self._metrics.text_done(request, text)
             if self._cache.enabled and request.options.may_be_cached:

@@ -24,10 +24,8 @@ Decode = Callable[[Sequence[int]], str]
 class TextState:
     """One text: the document it was split into, what is back of its parts, and at last its answer.
 
-    Parts are detokenised as they come back, so that a text of thousands does not end in a long pause.
+    Parts are detokenised and joined as they come back, so that a text of thousands does not end in a long pause.
     """
-
-    __slots__ = ("_finish", "_hypotheses", "_missing", "_sources", "answer", "cached", "document", "text", "timings")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -35,51 +33,73 @@ class TextState:
         self.answer: TextAnswer | None = None
         self.timings: Timings | None = None
         self.cached = False
-        self._finish, self._missing, self._sources = "eos", 0, 0
-        self._hypotheses: list[list[TextHypothesis]] = []  # of each part
+        self._columns: list[_Column] = []
+        self._early: dict[int, list[TextHypothesis]] = {}  # parts whose predecessors are not back
+        self._joined, self._width = 0, 0
+        self._finish, self._source_tokens = "eos", 0
 
-    def plan(self, document: Document) -> None:
+    def plan(self, document: Document, num_hypotheses: int) -> None:
         """These are the parts; nothing of them is back."""
-        self.document, self._missing = document, len(document.parts)
-        self._hypotheses = [[] for _ in document.parts]
+        self.document = document
+        self._columns = [_Column(document.gaps[0]) for _ in range(num_hypotheses)]
 
-    def take(self, part: int, sequence: engine.Sequence, decode: Decode) -> bool:
-        """A part is back; True when it was the last."""
-        self._hypotheses[part] = [
-            TextHypothesis(decode(one.tokens), one.score, len(one.tokens)) for one in sequence.hypotheses
-        ]
+    def take(self, part: int, sequence: engine.Sequence, decode: Decode) -> str:
+        """A part is back; its best translation."""
+        found = [TextHypothesis(decode(one.tokens), one.score, len(one.tokens)) for one in sequence.hypotheses]
         if sequence.hypotheses[0].finish == "length":
             self._finish = "length"
-        self._sources += len(sequence.source)
+        self._source_tokens += len(sequence.source)
         self.timings = sequence.timings if self.timings is None else _together(self.timings, sequence.timings)
-        self._missing -= 1
-        return self._missing == 0
+        self._early[part] = found
+        while (next_part := self._early.pop(self._joined, None)) is not None:
+            self._join(next_part)
+        return found[0].text
 
-    def best_of(self, part: int) -> str:
-        """The best translation of a part that is back."""
-        return self._hypotheses[part][0].text
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts are back."""
+        return self._joined == len(self.document.parts)
 
     def finish(self) -> TextAnswer:
-        """Join the parts, which are all back."""
-        width = max(map(len, self._hypotheses))
+        """The answer of a text that is complete."""
         self.answer = TextAnswer(
-            hypotheses=tuple(self._joined(rank) for rank in range(width)),
-            source_tokens=self._sources,
-            parts=len(self._hypotheses),
+            hypotheses=tuple(column.hypothesis() for column in self._columns[: self._width]),
+            source_tokens=self._source_tokens,
+            parts=self._joined,
             finish=self._finish,
         )
-        self._hypotheses = []
+        self._columns = []
         return self.answer
 
-    def _joined(self, rank: int) -> TextHypothesis:
-        """Hypothesis `rank` of the text is made of hypothesis `rank` of each part, or of the part's last one."""
-        column = [part[min(rank, len(part) - 1)] for part in self._hypotheses]
-        if len(column) == 1:
-            return TextHypothesis(self.document.join([column[0].text]), column[0].score, column[0].tokens)
-        tokens = sum(one.tokens for one in column)
-        # A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1.
-        score = sum(one.score * one.tokens for one in column) / max(tokens, 1)
-        return TextHypothesis(self.document.join([one.text for one in column]), score, tokens)
+    def _join(self, hypotheses: Sequence[TextHypothesis]) -> None:
+        """Hypothesis n of the text is made of hypothesis n of each part, or of the part's last one."""
+        self._joined += 1
+        self._width = max(self._width, len(hypotheses))
+        for rank, column in enumerate(self._columns):
+            column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined])
+
+
+class _Column:
+    """One hypothesis of a text, as it grows."""
+
+    __slots__ = ("_only_score", "_pieces", "_tokens", "_weighted")
+
+    def __init__(self, gap: str) -> None:
+        self._pieces = [gap]
+        self._tokens, self._weighted = 0, 0.0
+        self._only_score: float | None = None
+
+    def add(self, part: TextHypothesis, gap: str) -> None:
+        """The next part, and what stands behind it."""
+        self._only_score = part.score if len(self._pieces) == 1 else None
+        self._pieces += (part.text, gap)
+        self._tokens += part.tokens
+        self._weighted += part.score * part.tokens
+
+    def hypothesis(self) -> TextHypothesis:
+        """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
+        score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score
+        return TextHypothesis("".join(self._pieces), score, self._tokens)
 
 
 def _together(one: Timings, other: Timings) -> Timings:
