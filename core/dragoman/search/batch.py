@@ -1,7 +1,8 @@
 """Many searches of one beam width that advance together.
 
-A sequence is one source with its own options and its own position. What is computed for all sequences at once lies in arrays with a leading axis of sequences; token histories, which only grow, lie in lists: between two steps of a
-model nothing of numpy is in the processor's caches, and a call of it costs ten times what a list does.
+A sequence is one source with its own options and its own position. What is computed for all sequences at once lies in
+arrays with a leading axis of sequences; token histories, which only grow, lie in lists: between two steps of a model nothing
+of numpy is in the processor's caches, and a call of it costs ten times what a list does.
 """
 
 from __future__ import annotations
