@@ -78,7 +78,7 @@ class OptionsReader:
             "source_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
         }
-        self._known = {**DECODING_OPTIONS, **self._own}
+        self.schema: Mapping[str, OptionType] = {**DECODING_OPTIONS, **self._own}
         self._id_prefix, self._ids = (
             secrets.token_hex(4),
             itertools.count(),
@@ -97,7 +97,7 @@ class OptionsReader:
     def _read(self, raw: bytes) -> RequestOptions:
         """As the caller wrote them: without a `request_id` where there is none."""
         given = parse_object(raw, "OPTIONS", self._limits.max_options_bytes) if raw else {}
-        refuse_unknown(given, self._known)
+        refuse_unknown(given, self.schema)
         own: dict[str, Any] = {name: kind.read(name, given[name]) for name, kind in self._own.items() if name in given}
         timeout_ms = own.pop("timeout_ms", None)
         source, target = own.get("source_language"), own.get("target_language")
