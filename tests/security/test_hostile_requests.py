@@ -44,15 +44,15 @@ BAD_TEXTS = [
 ]
 BAD_OPTIONS = [
     (b'{"beam_size": 1000000}', r"more than this server allows \(16\)"),
-    (b'{"beam_size": -4}', "at least 1"),
+    (b'{"beam_size": -4}', "beam_size=-4 must be a whole number between 1 and"),
     (b'{"num_hypotheses": -1}', "num_hypotheses"),
-    (b'{"max_length": -1}', "at least 1"),
+    (b'{"max_length": -1}', "max_length=-1 must be a whole number between 1 and"),
     (b'{"min_length": -1}', "min_length"),
     (b'{"top_k": -1}', "top_k"),
     (b'{"temperature": -1.0}', "temperature"),
     (b'{"no_repeat_ngram_size": -1}', "no_repeat_ngram_size"),
     (b'{"prefix": [-1]}', "prefix"),
-    (b'{"max_length": 100000000}', "more than the model can write"),
+    (b'{"max_length": 100000000}', "more than the model can generate"),
     (b'{"colour": "red"}', "unknown option 'colour'"),
     (b'{"model": "fr-en"}', "there is no model 'fr-en' here; this server has en-de"),
     (b"beam_size=4", "not JSON"),
@@ -63,7 +63,7 @@ BAD_OPTIONS = [
     (b" " * 20_000, "20000 bytes"),
     (b'{"seed": 1e999}', "seed"),
     (b'{"timeout_ms": -1}', "timeout_ms=-1"),
-    (b'{"prefix": [999999999]}', "not in the vocabulary"),
+    (b'{"prefix": [999999999]}', "outside the model's vocabulary"),
     (b'{"prefix_text": "\\u0000"}', "control character"),
 ]
 MALFORMED = [(texts, b"", complaint) for texts, complaint in BAD_TEXTS]
