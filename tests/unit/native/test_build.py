@@ -18,7 +18,7 @@ from native import build
 from dragoman.native import OPS_LIBRARY
 
 ROOT = Path(__file__).parents[3]
-DOOR_ENTRIES = ("Initialize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
+BACKEND_ENTRIES = ("Initialize", "Finalize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
 COMPILERS = ("g++", "clang++", "c++")
 can_compile = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="there is no C++ compiler")
 
@@ -42,15 +42,25 @@ def test_a_built_library_is_complete_alone_and_onnxruntime_takes_it(tmp_path: Pa
 
 
 @can_compile
-def test_a_built_door_is_complete_but_for_what_triton_has(tmp_path: Path) -> None:
+def test_a_built_backend_is_complete_but_for_what_triton_has(tmp_path: Path) -> None:
     library = build.build_backend(tmp_path)
     assert list(tmp_path.iterdir()) == [library]
     if (nm := shutil.which("nm")) is not None:
         names = subprocess.run([nm, "-D", str(library)], capture_output=True, text=True, check=True).stdout.splitlines()
         exported = {line.split()[-1] for line in names if " T " in line}
-        assert exported == {f"TRITONBACKEND_{name}" for name in DOOR_ENTRIES}
+        assert exported == {f"TRITONBACKEND_{name}" for name in BACKEND_ENTRIES}
         missing = {line.split()[-1].partition("@") for line in names if " U " in line}
         assert all(name.startswith("TRITON") or version for name, _, version in missing)
+
+
+@can_compile
+def test_the_fixes_of_the_embedded_triton_need_the_c_library_alone(tmp_path: Path) -> None:
+    library = build.build_fixes(tmp_path)
+    assert list(tmp_path.iterdir()) == [library]
+    if (ldd := shutil.which("ldd")) is not None:
+        needed = subprocess.run([ldd, str(library)], capture_output=True, text=True, check=True).stdout
+        assert "libstdc++" not in needed
+        assert "libm" not in needed
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -82,7 +82,9 @@ class Supervisor:
         longest = max(len(name) for name in config.bundle_names) + len(f"{directory}/-999-9999.sock")
         if longest > _LONGEST_SOCKET_PATH:
             raise ServeError(f"{directory} is too long a path for unix sockets; set TMPDIR to a shorter one")
-        self._routes = RoutePublisher(directory / "routes.sock", RoutingTable(bundles=config.bundle_names, limits=config.limits))
+        self._routes = RoutePublisher(
+            directory / "routes.sock", RoutingTable(bundles=config.bundle_names, limits=config.limits)
+        )
         self._engines = [
             EngineKeeper(config.engine_settings(bundle), directory, config.times, self._publish, number)
             for bundle in config.bundles

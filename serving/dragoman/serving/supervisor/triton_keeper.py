@@ -28,7 +28,12 @@ class TritonKeeper:
     """One Triton and the publisher its backend listens to."""
 
     def __init__(
-        self, installation: Installation, flags: TritonFlags, routes: RoutePublisher, engines: Sequence[EngineKeeper], probe: Probe
+        self,
+        installation: Installation,
+        flags: TritonFlags,
+        routes: RoutePublisher,
+        engines: Sequence[EngineKeeper],
+        probe: Probe,
     ) -> None:
         self.restarts = 0
         self.child: TritonChild | None = None
