@@ -6,6 +6,8 @@ import json
 import shutil
 import signal
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +54,28 @@ class TestDrain:
             caller.close()
         eventually(lambda: not any(process.is_running() for process in processes), timeout_s=5)
         assert list(temporary.glob("dragoman-*")) == []
+
+    def test_callers_get_answers_or_draining_until_their_connection_is_closed(self, reference_bundle: Path) -> None:
+        """Never NOT_FOUND, as if there were no such model, nor CANCELLED: neither says that another server may answer."""
+        with Server.start([f"en-de={reference_bundle}"], "--threads", "1") as server:
+            callers = [server.caller() for _ in range(8)]
+            ended: list[list[str]] = [[] for _ in callers]
+            threads = [
+                threading.Thread(target=call_until_refused, args=(caller, outcomes))
+                for caller, outcomes in zip(callers, ended, strict=True)
+            ]
+            for thread in threads:
+                thread.start()
+            eventually(lambda: all(outcomes for outcomes in ended))
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(30) == 0
+            for thread in threads:
+                thread.join(30)
+            for caller in callers:
+                caller.close()
+        seen = Counter(outcome for outcomes in ended for outcome in outcomes)
+        assert set(seen) <= {"ok", "DRAINING", "no connection"}, seen
+        assert seen["DRAINING"] >= len(callers), "every caller is told before its connection is closed"
 
     def test_a_second_signal_ends_at_once(self, reference_bundle: Path) -> None:
         with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
@@ -101,6 +125,21 @@ class TestReload:
             eventually(lambda: len(server.children()["engine"]) == 1)
             caller.close()
 
+    def test_a_reload_follows_a_symbolic_link_to_its_new_target(self, reference_bundle: Path, tmp_path: Path) -> None:
+        for release in ("1", "2"):
+            shutil.copytree(reference_bundle, tmp_path / release)
+        rewrite_manifest(tmp_path / "2")
+        current = tmp_path / "current"
+        current.symlink_to("1")
+        with Server.start([f"en-de={current}"], "--threads", "1") as server:
+            caller = server.caller()
+            old = version(caller)
+            (tmp_path / "next").symlink_to("2")
+            (tmp_path / "next").replace(current)
+            server.process.send_signal(signal.SIGHUP)
+            eventually(lambda: version(caller) != old)
+            caller.close()
+
     def test_streams_and_sessions_outlive_a_reload_too(self, reference_bundle: Path, tmp_path: Path) -> None:
         """What was begun ends where it began; what begins later says that the new version answers."""
         bundle = tmp_path / "bundle"
@@ -147,6 +186,27 @@ def refusal(caller: Caller) -> str:
     except grpc.RpcError as error:
         return error.details().partition(":")[0]
     return ""
+
+
+def call_until_refused(caller: Caller, outcomes: list[str]) -> None:
+    """One call after the other until nobody listens any more."""
+    while not outcomes or outcomes[-1] != "no connection":
+        future = caller.translate_later(["Is anybody there?"], cache=False, beam_size=1)
+        error = future.exception()
+        outcomes.append("ok" if error is None else kind_of(error))
+
+
+def kind_of(error: grpc.RpcError) -> str:
+    """What a client may conclude from an error: our code, or that there is no connection, or the error itself."""
+    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+        return f"{error.code().name}: {error.details()}"
+    code = error.details().partition(":")[0]
+    return "DRAINING" if code == "DRAINING" else "no connection" if is_lost_connection(error.details()) else error.details()
+
+
+def is_lost_connection(details: str) -> bool:
+    words = ("socket closed", "connection reset", "connection refused", "failed to connect", "broken pipe", "goaway")
+    return any(each in details.lower() for each in words)
 
 
 def version(caller: Caller) -> str:

@@ -73,6 +73,14 @@ class TestRefusesToStart:
         assert code == 1
         assert "raise --max-batch or --max-beam-size" in complaint
 
+    @pytest.mark.parametrize("option", ["--grpc-address", "--http-address"])
+    def test_the_embedded_triton_to_other_machines(self, reference_bundle: Path, option: str) -> None:
+        code, complaint = attempt("--bundle", str(reference_bundle), option, "0.0.0.0:0")
+        assert code == 1
+        assert f"{option} 0.0.0.0:" in complaint
+        assert "bring the embedded Triton 2.51 down" in complaint
+        assert "--allow-remote" in complaint
+
     def test_with_a_bundle_of_a_newer_schema(self, bundle: Path) -> None:
         manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
         (bundle / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 99}), encoding="utf-8")
