@@ -39,8 +39,9 @@ OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
 FIXES_NAME = "libtriton_fixes.so"
 FIXES_SOURCES = ("embedded_fixes.cpp",)
-CLIENT_SOURCES = tuple(
-    f"{name}.cpp" for name in ("channel", "engine_client", "failure", "frames", "routes", "suspects", "text")
+CLIENT_SOURCES = (
+    *("channel.cpp", "engine_client.cpp", "failure.cpp", "frames.cpp", "pending.cpp", "poller.cpp", "routes.cpp"),
+    *("suspects.cpp", "text.cpp"),
 )
 """The backend's connection to the engines: what its tests compile without a Triton."""
 BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
