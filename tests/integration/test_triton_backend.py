@@ -182,6 +182,25 @@ class TestRefusedStreams:
             assert stream_error(caller, request("translate_stream", [text], {}))["code"] in ("OVERLOADED", "INVALID_REQUEST")
 
 
+class TestClassification:
+    """A parameter that Triton's front end handles by itself; in 2.51 it divides by zero for outputs of type BYTES."""
+
+    @pytest.mark.parametrize(("model", "output"), [("translate", "TRANSLATION"), ("translate", "SCORE"), ("server_status", "STATUS")])
+    def test_of_an_output_does_not_bring_triton_down(self, caller: Caller, model: str, output: str) -> None:
+        message = service_pb2.ModelInferRequest(model_name=model)
+        if model == "translate":
+            add_bytes(message, "TEXT", [b"good"])
+        message.outputs.add(name=output).parameters["classification"].int64_param = 1
+        assert [each.name for each in caller.stub.ModelInfer(message, timeout=30).outputs] == [output]
+
+    @pytest.mark.parametrize("text", ["good", "refused"])
+    def test_of_a_stream_does_not_bring_triton_down(self, caller: Caller, text: str) -> None:
+        message = request("translate_stream", [text], {})
+        message.outputs.add(name="CHUNK").parameters["classification"].int64_param = 1
+        for _ in range(150):
+            assert list(caller.stub.ModelStreamInfer(iter([message]), timeout=30, metadata=STRICT))
+
+
 class TestStatus:
     def test_is_what_the_supervisor_sent(self, caller: Caller) -> None:
         assert caller.status() == STATUS

@@ -9,6 +9,7 @@ import secrets
 from pathlib import Path
 from typing import get_args
 
+from dragoman import native
 from dragoman.bundle.manifest import read_manifest
 from dragoman.errors import ServeError, UsageError
 from dragoman.serving.config import BundleSpec, ServerConfig, Timeouts
@@ -84,6 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop."""
+    native.require_libraries()
     config = server_config(arguments)
     configure_logging(config.log_level, "supervisor")
     asyncio.run(Supervisor(config, Console(config)).run())

@@ -30,6 +30,7 @@ def test_without_a_backend_library_serving_says_how_to_build_it(
 
 def test_the_embedded_server_finds_the_libraries_of_its_wheel(tmp_path: Path) -> None:
     installation = embedded(tmp_path / "pytriton" / "tritonserver", tmp_path / "backends")
+    assert installation.environment["LD_PRELOAD"].startswith(str(native.FIXES_LIBRARY))
     assert str(tmp_path / "nvidia_pytriton.libs") in installation.environment["LD_LIBRARY_PATH"].split(":")
 
 

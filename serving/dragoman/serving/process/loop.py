@@ -6,13 +6,13 @@ import time
 
 from dragoman.errors import ServeError
 from dragoman.serving import metrics
+from dragoman.serving.engine import SessionReply
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind, json_frame
 from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.desk import TranslationDesk
 from dragoman.serving.process.opening import OpenBundle
 from dragoman.serving.process.session_desk import SessionDesk
-from dragoman.serving.process.step_times import StepTimes
 from dragoman.serving.process.vitals import Vitals
 
 __all__ = ["EngineLoop"]
@@ -31,7 +31,6 @@ class EngineLoop:
         self._desk = TranslationDesk(bundle, self._recorder, connections.send)
         self._sessions = SessionDesk(bundle, key, connections.send)
         self._vitals = Vitals(bundle.engine, self._recorder)
-        self._step_times = StepTimes(bundle.engine.counters, bundle.engine.limits.max_rows)
         self._watchers: set[Channel] = set()
         self._progress = 0
         self._drain_since_s: float | None = None
@@ -47,14 +46,15 @@ class EngineLoop:
             self._desk.take_in(_INTAKE_BUDGET_S)
             if self._engine.busy:
                 for happened in self._engine.step():
-                    self._desk.handle(happened)
-                self._desk.send_started()
-            self._sessions.expire()
+                    if isinstance(happened, SessionReply):
+                        self._sessions.reply(happened.call)
+                    else:
+                        self._desk.handle(happened)
             self._publish()
             self._connections.flush()
 
     def _patience_s(self) -> float:
-        return 0.0 if self._desk.has_intake else self._engine.patience_s(_IDLE_S)
+        return 0.0 if self._desk.has_intake else self._engine.timeout_s(_IDLE_S)
 
     def _is_over(self) -> bool:
         if self._orphaned:
@@ -84,11 +84,11 @@ class EngineLoop:
                 raise ServeError(f"an engine was sent {frame.kind.name}, which is not for engines")
 
     def _pulse(self) -> dict[str, float]:
-        open_requests, longest_step_s = self._desk.open_jobs, self._step_times.longest_s()
+        open_requests, longest_step_s = self._desk.open_jobs, self._engine.slowest_call_s
         if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
             open_requests = max(open_requests, 1)
         else:
-            self._progress = self._engine.counters.steps + self._desk.pieces_taken
+            self._progress = self._engine.counters.quanta + self._desk.pieces_taken
         return {"progress": self._progress, "open_requests": open_requests, "longest_step_s": longest_step_s}
 
     def _forget(self, channel: Channel) -> None:

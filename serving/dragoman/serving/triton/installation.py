@@ -50,8 +50,10 @@ def official(root: Path, backends: Path) -> Installation:
 
 def embedded(wheel_root: Path, backends: Path) -> Installation:
     """The server of the wheel unpacked at `wheel_root`."""
-    libraries = [str(wheel_root.parent.parent / "nvidia_pytriton.libs"), os.environ.get("LD_LIBRARY_PATH", "")]
-    environment = {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    environment = {
+        "LD_LIBRARY_PATH": _with(wheel_root.parent.parent / "nvidia_pytriton.libs", "LD_LIBRARY_PATH"),
+        "LD_PRELOAD": _with(native.FIXES_LIBRARY, "LD_PRELOAD"),
+    }
     return Installation("embedded", wheel_root / "bin" / "tritonserver", backends, environment)
 
 
@@ -75,6 +77,11 @@ def _backend_directory(directory: Path) -> Path:
     (directory / BACKEND).mkdir(parents=True)
     (directory / BACKEND / library.name).symlink_to(library)
     return directory
+
+
+def _with(path: Path, variable: str) -> str:
+    """The variable's value with `path` before what it is already."""
+    return os.pathsep.join(filter(None, [str(path), os.environ.get(variable, "")]))
 
 
 def _wheel_root() -> Path:

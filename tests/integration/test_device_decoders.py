@@ -1,6 +1,6 @@
-"""Caches that stay on a device, whatever comes, leaves and moves: the code of CUDA and TensorRT lanes on the CPU's memory.
+"""Caches that stay on a device, whatever joins and leaves: the code of CUDA and TensorRT decoders on the CPU's memory.
 
-Every step is compared with the tuned lane, which keeps its caches in numpy.
+Every step is compared with the tuned decoder, which keeps its caches in numpy.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman.serving.engine.cache import CacheLayout
-from dragoman.serving.engine.runtime import Best, Encoded, Lane
-from dragoman.serving.engine.shapes import EMPTY, fitted
+from dragoman.serving.engine.kv_cache import CacheLayout
+from dragoman.serving.engine.runtime import Decoder, Encoded, TopTokens
 from dragoman.serving.runtime.device import Arranger, DeviceMemory
 from dragoman.serving.runtime.encoding import DeviceEncoder, padded
-from dragoman.serving.runtime.in_place import InPlaceLane
-from dragoman.serving.runtime.portable import PortableLane
+from dragoman.serving.runtime.in_place import InPlaceDecoder
+from dragoman.serving.runtime.portable import PortableDecoder
 from dragoman.serving.runtime.tiny_graph import Node, Value, graph
 from exported_graphs import Exported
 
@@ -62,10 +61,10 @@ class Pair:
         self.device = CountingMemory()
         self.encoder = DeviceEncoder(self.sessions["encoder", "portable"], self.cross_names, self.device.memory)
 
-    def lanes(self, width: int) -> tuple[InPlaceLane, PortableLane]:
-        in_place = InPlaceLane(self.sessions["decoder", "cpu"], CacheLayout(LAYERS, 2, 8), width)
+    def decoders(self, width: int) -> tuple[InPlaceDecoder, PortableDecoder]:
+        in_place = InPlaceDecoder(self.sessions["decoder", "cpu"], CacheLayout(LAYERS, 2, 8), width)
         layout = CacheLayout(LAYERS, 2, 8, DTYPE[self.precision])
-        return in_place, PortableLane(self.sessions["decoder", "portable"], layout, width, self.device.memory)
+        return in_place, PortableDecoder(self.sessions["decoder", "portable"], layout, width, self.device.memory)
 
     def encoded(self, sources: Sequence[Sequence[int]]) -> tuple[Encoded, Encoded]:
         ids, lengths = padded(sources)
@@ -86,46 +85,38 @@ def pairs(tiny_fp32: Exported, tiny_fp16: Exported) -> dict[str, Pair]:
 
 
 class Play:
-    """Groups that come, go and reorder their beams in both lanes alike; every step is compared."""
+    """Sequences that join, leave and reorder their beams in both decoders alike; every step is compared."""
 
     def __init__(self, pair: Pair, width: int) -> None:
         self.pair, self.width = pair, width
-        self.lanes: tuple[Lane, Lane] = pair.lanes(width)
+        self.decoders: tuple[Decoder, Decoder] = pair.decoders(width)
         self.positions: list[int] = []
         self.lengths: list[int] = []
-        self.shape = EMPTY
-
-    def make_room(self, more: Sequence[int] = ()) -> None:
-        lengths = [*self.lengths, *more]
-        shape = fitted(self.shape, len(lengths), max(lengths, default=0), max(self.positions, default=0) + 1)
-        if shape != self.shape:
-            self.shape = shape
-            for lane in self.lanes:
-                lane.resize(shape)
 
     def join(self, sources: Sequence[Sequence[int]], chosen: Sequence[int]) -> None:
-        self.make_room([len(sources[index]) for index in chosen])
-        for lane, encoded in zip(self.lanes, self.pair.encoded(sources), strict=True):
-            lane.join(encoded, chosen)
+        room = max(self.positions, default=0) + 1
+        for decoder, encoded in zip(self.decoders, self.pair.encoded(sources), strict=True):
+            decoder.join(encoded, chosen, [room] * len(chosen))
         self.lengths += [len(sources[index]) for index in chosen]
         self.positions += [0] * len(chosen)
 
     def leave(self, group: int) -> None:
-        for lane in self.lanes:
-            lane.leave(group)
+        for decoder in self.decoders:
+            decoder.leave(group)
         for column in (self.lengths, self.positions):
             column[group] = column[-1]
             column.pop()
 
     def step(self, tokens: np.ndarray, parents: np.ndarray) -> None:
-        self.make_room()
+        for decoder in self.decoders:
+            decoder.reserve(max(self.positions) + 1)
         positions = np.array(self.positions)
-        tuned, portable = (_by_token(lane.step(tokens, positions, parents, VOCABULARY)) for lane in self.lanes)
+        tuned, portable = (_by_token(decoder.step(tokens, positions, parents, VOCABULARY)) for decoder in self.decoders)
         np.testing.assert_allclose(portable, tuned, rtol=0, atol=TOLERANCE[self.pair.precision])
         self.positions = [position + 1 for position in self.positions]
 
 
-def _by_token(best: Best) -> np.ndarray:
+def _by_token(best: TopTokens) -> np.ndarray:
     """(rows, vocabulary): the log-probability of each token."""
     return np.take_along_axis(best.log_probs, np.argsort(best.tokens, axis=1), axis=1)
 
@@ -133,7 +124,7 @@ def _by_token(best: Best) -> np.ndarray:
 @pytest.mark.parametrize("precision", TOLERANCE)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_device_lanes_say_what_tuned_lanes_say(pairs: dict[str, Pair], precision: str, data: st.DataObject) -> None:
+def test_device_decoders_equal_tuned_ones(pairs: dict[str, Pair], precision: str, data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 3), "width")
     rng = np.random.default_rng(data.draw(st.integers(0, 999), "seed"))
     play = Play(pairs[precision], width)
@@ -179,16 +170,15 @@ def test_caches_never_leave_the_device_when_groups_come_and_go(pairs: dict[str, 
     assert pair.device.sent == sent, "what the encoder computed and what the decoder keeps was sent again"
 
 
-def test_an_idle_lane_keeps_no_memory(pairs: dict[str, Pair]) -> None:
-    _, lane = pairs["fp32"].lanes(1)
+def test_an_idle_decoder_keeps_no_memory(pairs: dict[str, Pair]) -> None:
+    _, decoder = pairs["fp32"].decoders(1)
     _, encoded = pairs["fp32"].encoded([[5, 6, 7]])
-    lane.resize(fitted(EMPTY, 1, 3, 1))
-    lane.join(encoded, [0])
-    lane.step(np.array([[START]]), np.array([0]), np.array([[0]]), 4)
-    lane.leave(0)
-    lane.resize(EMPTY)
-    assert not lane._cross
-    assert not lane._past
+    decoder.join(encoded, [0], [1])
+    decoder.step(np.array([[START]]), np.array([0]), np.array([[0]]), 4)
+    decoder.leave(0)
+    decoder.release(1)
+    assert not decoder._cross
+    assert not decoder._past
 
 
 def test_a_tiny_graph_is_onnx() -> None:

@@ -1,4 +1,4 @@
-"""Lanes that take their turns in threads of their own."""
+"""Batches that run their quanta in worker threads."""
 
 from __future__ import annotations
 
@@ -12,58 +12,60 @@ from worlds import LONG, MODEL, BrokenRuntime, World
 
 from dragoman.errors import Cancelled, DeadlineExceeded, ServerError
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, EngineLimits, Finished, Request
-from dragoman.serving.engine.runtime import Best
-from dragoman.serving.runtime.fake import FakeLane, FakeRuntime
+from dragoman.serving.engine import Engine, EngineLimits, Finished, Sequence
+from dragoman.serving.engine.runtime import TopTokens
+from dragoman.serving.runtime.fake import FakeDecoder, FakeRuntime
 
 PATIENCE_S = 20.0
 
 
 class WatchedRuntime(FakeRuntime):
-    """Does `before_step` before every step of a lane, in the thread that runs it."""
+    """Does `before_step` before every step of a batch, in the thread that runs it."""
 
     def __init__(self, before_step: Callable[[], None], rows_together: int = 0) -> None:
         super().__init__(MODEL.target_vocabulary, calls_at_once=2, rows_together=rows_together)
         self.before_step = before_step
 
-    def lane(self, width: int) -> FakeLane:
-        lane = super().lane(width)
-        own = lane.step
+    def decoder(self, width: int, sequences: int) -> FakeDecoder:
+        decoder = super().decoder(width, sequences)
+        own = decoder.step
 
-        def step(*arguments: object) -> Best:
+        def step(*arguments: object) -> TopTokens:
             self.before_step()
             return own(*arguments)  # type: ignore[arg-type]
 
-        lane.step = step  # type: ignore[assignment,method-assign]
-        return lane
+        decoder.step = step  # type: ignore[assignment,method-assign]
+        return decoder
 
 
-def answers_of(engine: Engine) -> dict[str, Finished]:
+def answers_of(engine: Engine) -> dict[str, Sequence]:
     answers = {}
     while engine.busy:
-        answers |= {event.request.id: event for event in engine.step() if isinstance(event, Finished)}
+        answers |= {str(event.sequence.owner): event.sequence for event in engine.step() if isinstance(event, Finished)}
         engine.wait()
     return answers
 
 
-def submit(engine: Engine, *names: str, options: DecodingOptions = LONG, deadline_s: float | None = None) -> None:
-    for name in names:
-        engine.submit(Request(name, (3, 4, 5), options, deadline_s=deadline_s))
+def submit(engine: Engine, *names: str, options: DecodingOptions = LONG, deadline_s: float | None = None) -> list[Sequence]:
+    sequences = [Sequence((3, 4, 5), options, deadline_s=deadline_s, owner=name) for name in names]
+    for sequence in sequences:
+        engine.submit(sequence)
+    return sequences
 
 
 @pytest.mark.parametrize("count", [1, 8])
-def test_the_bell_is_silent_when_there_is_nothing_left_to_do(count: int) -> None:
+def test_the_wakeup_fd_is_quiet_when_there_is_nothing_left_to_do(count: int) -> None:
     """Whoever waits for it would never sleep again."""
     runtime = FakeRuntime(MODEL.target_vocabulary, calls_at_once=2, rows_together=4)
     engine = Engine(runtime, MODEL, EngineLimits(max_rows=8))
     submit(engine, *map(str, range(count)))
     assert len(answers_of(engine)) == count
-    assert engine.bell is not None
-    assert select.select([engine.bell], [], [], 0) == ([], [], [])
+    assert engine.wakeup_fd is not None
+    assert select.select([engine.wakeup_fd], [], [], 0) == ([], [], [])
 
 
 class Meeting:
-    """Two lanes must be in a step at the same time, once: if they never are, both are broken."""
+    """Two batches must be in a step at the same time, once: if they never are, both are broken."""
 
     def __init__(self) -> None:
         self._both, self.was = threading.Barrier(2, timeout=PATIENCE_S), threading.Event()
@@ -98,7 +100,7 @@ def test_few_rows_stay_together_in_the_engines_own_thread() -> None:
     assert [answers[name].error for name in ("one", "two", "three")] == [None] * 3
 
 
-def test_many_share_the_lanes_evenly_and_get_the_answers_they_get_alone() -> None:
+def test_many_share_the_batches_evenly_and_get_the_answers_they_get_alone() -> None:
     alone = World()
     alone.submit("alone")
     expected = alone.finish()["alone"].hypotheses
@@ -106,7 +108,7 @@ def test_many_share_the_lanes_evenly_and_get_the_answers_they_get_alone() -> Non
     names = [str(number) for number in range(20)]
     submit(engine, *names)
     engine.step()
-    assert sorted(map(len, engine._lanes)) == [4, 4]
+    assert sorted(map(len, engine._scheduler.batches)) == [4, 4]
     answers = answers_of(engine)
     assert {name: answers[name].hypotheses for name in names} == dict.fromkeys(names, expected)
     assert engine.counters.target_tokens == 20 * len(expected[0].tokens)
@@ -120,10 +122,10 @@ def test_a_cancelled_request_ends_with_the_step_that_runs() -> None:
         assert may_step.acquire(timeout=PATIENCE_S)
 
     engine = Engine(WatchedRuntime(wait_for_leave), MODEL)
-    submit(engine, "gone")
+    (gone,) = submit(engine, "gone")
     engine.step()
     assert steps.acquire(timeout=PATIENCE_S)  # it is in its first step
-    engine.cancel("gone")
+    engine.cancel(gone)
     assert engine.step() == []
     may_step.release()
     answer = answers_of(engine)["gone"]
@@ -142,19 +144,19 @@ def test_a_deadline_ends_the_wait_and_the_work() -> None:
     engine = Engine(WatchedRuntime(tick), MODEL, clock=lambda: now_s[0])
     submit(engine, "late", deadline_s=0.0)
     submit(engine, "later", deadline_s=5.0, options=DecodingOptions(max_length=19, min_length=19))
-    assert engine.patience_s(9.0) == 0.0
+    assert engine.timeout_s(9.0) == 0.0
     answers = answers_of(engine)
     assert isinstance(answers["late"].error, DeadlineExceeded)
     assert isinstance(answers["later"].error, DeadlineExceeded)
     assert answers["later"].timings.steps < 19
 
 
-def test_a_lane_that_breaks_takes_nobody_along() -> None:
+def test_a_batch_that_breaks_fails_alone() -> None:
     runtime = BrokenRuntime(MODEL.target_vocabulary, calls_at_once=2)
     engine = Engine(runtime, MODEL)
     submit(engine, "fine", "fine too")
     submit(engine, "broken", options=DecodingOptions(beam_size=2, max_length=15, min_length=15))
-    engine.submit(Request("not encoded", (13,) * 20, LONG))  # too long to be encoded with the others
+    engine.submit(Sequence((13,) * 20, LONG, owner="not encoded"))  # too long to be encoded with the others
     answers = answers_of(engine)
     assert answers["fine"].error is None
     assert answers["fine too"].error is None
@@ -166,31 +168,31 @@ def test_a_lane_that_breaks_takes_nobody_along() -> None:
     engine.check()
 
 
-def test_the_bell_rings_when_a_turn_has_ended_and_not_before() -> None:
+def test_the_wakeup_fd_can_be_read_when_a_quantum_has_ended_and_not_before() -> None:
     may_step = threading.Event()
     engine = Engine(WatchedRuntime(lambda: may_step.wait(PATIENCE_S) and None), MODEL)
-    assert engine.bell is not None
-    assert engine.patience_s(0.25) == 0.25
+    assert engine.wakeup_fd is not None
+    assert engine.timeout_s(0.25) == 0.25
     submit(engine, "one", options=DecodingOptions(max_length=1))
     engine.step()
-    assert select.select([engine.bell], [], [], 0)[0] == []
-    assert engine.patience_s(0.25) == 0.25
+    assert select.select([engine.wakeup_fd], [], [], 0)[0] == []
+    assert engine.timeout_s(0.25) == 0.25
     may_step.set()
-    assert select.select([engine.bell], [], [], PATIENCE_S)[0] == [engine.bell]
+    assert select.select([engine.wakeup_fd], [], [], PATIENCE_S)[0] == [engine.wakeup_fd]
     (answer,) = engine.step()
     assert isinstance(answer, Finished)
-    assert select.select([engine.bell], [], [], 0)[0] == []
+    assert select.select([engine.wakeup_fd], [], [], 0)[0] == []
 
 
-def test_a_lane_that_does_not_come_back_is_noticed() -> None:
+def test_a_call_that_does_not_come_back_is_noticed() -> None:
     may_step, now_s = threading.Event(), [0.0]
     engine = Engine(WatchedRuntime(lambda: may_step.wait(PATIENCE_S) and None), MODEL, clock=lambda: now_s[0])
     submit(engine, "one")
     assert not engine.is_stuck
     engine.step()
-    now_s[0] = 4.0
+    now_s[0] = 2.0
     assert not engine.is_stuck
-    now_s[0] = 6.0
+    now_s[0] = 4.0
     submit(engine, "another")
     engine.step()
     assert engine.is_stuck
@@ -203,7 +205,7 @@ def test_an_engine_of_one_call_has_no_threads_and_never_waits() -> None:
     before = set(threading.enumerate())
     engine = Engine(FakeRuntime(MODEL.target_vocabulary), MODEL)
     submit(engine, "one")
-    assert (engine.bell, engine.patience_s(9.0), set(threading.enumerate()) - before) == (None, 0.0, set())
+    assert (engine.wakeup_fd, engine.timeout_s(9.0), set(threading.enumerate()) - before) == (None, 0.0, set())
     engine.wait()
     engine.close()
 
@@ -225,10 +227,10 @@ def test_the_threads_end_with_their_engine(closes: bool) -> None:
 
 
 @pytest.mark.parametrize(("max_rows", "width", "share"), [(8, 1, 4), (8, 4, 1), (9, 4, 1), (16, 5, 2), (4, 4, 1)])
-def test_lanes_of_a_width_can_hold_all_rows_together(max_rows: int, width: int, share: int) -> None:
+def test_batches_of_a_width_can_hold_all_rows_together(max_rows: int, width: int, share: int) -> None:
     engine = Engine(FakeRuntime(MODEL.target_vocabulary, calls_at_once=2), MODEL, EngineLimits(max_rows=max_rows))
     submit(engine, *map(str, range(max_rows)), options=DecodingOptions(beam_size=width, max_length=4))
     engine.step()
-    assert engine._lanes[0].share == share
+    assert engine._scheduler.batches[0].share == share
     assert engine.gauges().running_rows <= max_rows
     assert all(answer.error is None for answer in answers_of(engine).values())
