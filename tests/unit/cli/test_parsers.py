@@ -30,7 +30,8 @@ def test_every_command_has_a_parser() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_of_its_help_can_be_pasted(command: str) -> None:
-    lines = re.findall(r"^  (?:.*[|(] ?)?(dragoman .*)$", parser_of(command).epilog or "", re.MULTILINE)
+    shown = parser_of(command)
+    lines = re.findall(r"^ +(?:.*[|(] ?)?(dragoman .*)$", f"{shown.description}\n{shown.epilog}", re.MULTILINE)
     assert lines, "a command without an example"
     for line in lines:
         words = shlex.split(re.split(r"[|>)]", re.sub(r'"p99.*?"', "SLO", line))[0], comments=True)
