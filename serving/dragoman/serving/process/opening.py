@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dragoman.bundle.language_names import source_languages, target_languages
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.errors import ServeError
@@ -70,6 +71,8 @@ class OpenBundle:
             "architecture": manifest.model.architecture,
             "parameters": manifest.model.parameters,
             "precision": manifest.precision,
+            "source_languages": source_languages(manifest),
+            "target_languages": target_languages(manifest),
             "version": self.version,
             "memory": str(self.contract),
             "memory_bytes": self.contract.total_bytes,
