@@ -20,15 +20,17 @@ HERE = Path(__file__).resolve().parent
 OPS, BACKEND = HERE / "ops", HERE / "triton_backend"
 PACKAGE = HERE.parent / "core" / "dragoman" / "native"
 """Where the libraries are put: `dragoman.native` looks for them beside itself."""
-SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
-LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
+SOURCES = ("kernels.cpp", "register.cpp", "thread_pool.cpp", "top_k.cpp")
+KERNELS = tuple(
+    f"kernels/{name}.cpp" for name in ("activation", "attention", "log_sum_exp", "matmul", "norm", "quantise", "table")
+)
 OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
 LINK_SOURCES = tuple(f"{name}.cpp" for name in ("asked_model", "channel", "frames", "link", "routes"))
 BACKEND_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp")
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
-    # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
+    # For vectorisation: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
     "-fno-math-errno -fno-trapping-math -ffp-contract=fast"
 )
 # The compiler's own libraries inside of ours, and unseen from outside: a slim image has none.
@@ -39,7 +41,7 @@ PROCESSORS = {
     "avx2": "-march=x86-64-v3",
     "avx512": "-march=x86-64-v4 -mavx512vnni -mprefer-vector-width=512",
 }
-"""The loops are compiled for each of these; the library chooses where it runs (`loops.cpp`)."""
+"""The kernels are compiled for each of these; the library chooses when it is loaded (`kernels.cpp`)."""
 
 
 class CannotBuild(Exception):
@@ -67,7 +69,7 @@ def build_ops(directory: Path = PACKAGE) -> Path:
     """Compile the operators into `directory`; an old library stays until the new one is complete."""
     if (machine := platform.machine().lower()) not in MACHINES:
         raise CannotBuild(f"the operators are for x86-64, and this is {machine}, where ONNX Runtime's own are better")
-    _require(OPS, (*SOURCES, *LOOPS))
+    _require(OPS, (*SOURCES, *KERNELS))
     command = [*compiler(), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         return _linked(command, compiled(command, Path(scratch)), Path(scratch) / OPS_NAME).replace(directory / OPS_NAME)
@@ -83,9 +85,9 @@ def build_backend(directory: Path = PACKAGE) -> Path:
 
 
 def compiled(command: list[str], scratch: Path) -> list[Path]:
-    """The sources' objects: of the loops once for each processor, all side by side."""
+    """The sources' objects: the kernels once for each instruction set, all compiled at the same time."""
     options = {name: [f"-DDRAGOMAN_PROCESSOR={name}", *given.split()] for name, given in PROCESSORS.items()}
-    units = [("common", SOURCES, []), *((name, LOOPS, given) for name, given in options.items())]
+    units = [("common", SOURCES, []), *((name, KERNELS, given) for name, given in options.items())]
     running = []
     for name, sources, given in units:
         (scratch / name).mkdir()

@@ -1,4 +1,4 @@
-#include "loops.hpp"
+#include "kernels.hpp"
 
 #include <cstdlib>
 #include <cstring>
@@ -6,13 +6,13 @@
 namespace dragoman {
 
 namespace plain {
-extern const Loops kLoops;
+extern const Kernels kKernels;
 }
 namespace avx2 {
-extern const Loops kLoops;
+extern const Kernels kKernels;
 }
 namespace avx512 {
-extern const Loops kLoops;
+extern const Kernels kKernels;
 }
 
 namespace {
@@ -22,20 +22,20 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-const Loops& chosen() {
+const Kernels& chosen() {
   __builtin_cpu_init();
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const Loops* able[] = {has_avx512() ? &avx512::kLoops : nullptr, has_avx2 ? &avx2::kLoops : nullptr, &plain::kLoops};
+  const Kernels* able[] = {has_avx512() ? &avx512::kKernels : nullptr, has_avx2 ? &avx2::kKernels : nullptr, &plain::kKernels};
   const char* wanted = std::getenv("DRAGOMAN_PROCESSOR");
-  for (const Loops* loops : able)
-    if (loops != nullptr && (wanted == nullptr || std::strcmp(wanted, loops->processor) == 0)) return *loops;
-  return plain::kLoops;
+  for (const Kernels* kernels : able)
+    if (kernels != nullptr && (wanted == nullptr || std::strcmp(wanted, kernels->processor) == 0)) return *kernels;
+  return plain::kKernels;
 }
 
 }  // namespace
 
-const Loops& loops() {
-  static const Loops& found = chosen();
+const Kernels& kernels() {
+  static const Kernels& found = chosen();
   return found;
 }
 
