@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cpu_features.hpp"
+
 namespace dragoman {
 
 namespace plain {
@@ -17,15 +19,10 @@ extern const Kernels kKernels;
 
 namespace {
 
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-}
-
 const Kernels& chosen() {
-  __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const Kernels* able[] = {has_avx512() ? &avx512::kKernels : nullptr, has_avx2 ? &avx2::kKernels : nullptr, &plain::kKernels};
+  const CpuFeatures cpu;
+  const Kernels* able[] = {
+      cpu.v4_with_vnni() ? &avx512::kKernels : nullptr, cpu.v3() ? &avx2::kKernels : nullptr, &plain::kKernels};
   const char* wanted = std::getenv("DRAGOMAN_PROCESSOR");
   for (const Kernels* kernels : able)
     if (kernels != nullptr && (wanted == nullptr || std::strcmp(wanted, kernels->processor) == 0)) return *kernels;
