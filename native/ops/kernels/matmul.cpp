@@ -1,36 +1,39 @@
-// Rows times weights in tiles. Some rows and some tiles at a time, so that their sums stay in registers: what is read of a
+// Rows times tiles of weights. Some rows and some tiles at a time, so that their sums stay in registers: what is read of a
 // row is used for several tiles, and what is read of a tile for several rows.
 #include "declared.hpp"
-#include "lanes.hpp"
 #include "tiles.hpp"
+#include "vector.hpp"
 
 namespace dragoman::DRAGOMAN_PROCESSOR {
 
 namespace {
 
-// The numbers of some outputs, of which there may be fewer than lanes in the last tile.
+// A vector of numbers that belong to outputs, of which there may be fewer than lanes in the last tile.
 DRAGOMAN_INLINE Floats load_of(const float* outputs, std::int64_t count) {
   return count >= kLanes ? load(outputs) : load_some(outputs, count, 0.0f);
 }
 
-DRAGOMAN_INLINE Floats finished(const Finish&, std::int64_t, std::int64_t, std::int64_t, Floats sums) { return sums; }
+DRAGOMAN_INLINE Floats scaled(const Epilogue& epilogue, std::int64_t, std::int64_t, std::int64_t, Floats sums) {
+  return sums * epilogue.factor;
+}
 
-DRAGOMAN_INLINE Floats finished(const Finish& finish, std::int64_t row, std::int64_t output, std::int64_t count, Ints sums) {
-  const Row as = finish.rows[row];
-  return __builtin_convertvector(sums, Floats) * (load_of(finish.scale + output, count) * as.step) +
-         load_of(finish.offset + output, count) * as.lowest;
+DRAGOMAN_INLINE Floats scaled(const Epilogue& epilogue, std::int64_t row, std::int64_t output, std::int64_t count,
+                              Ints sums) {
+  const QuantisedRow as = epilogue.rows[row];
+  return __builtin_convertvector(sums, Floats) * (load_of(epilogue.scale + output, count) * as.step) +
+         load_of(epilogue.offset + output, count) * as.lowest;
 }
 
 // A part of a tile's sums, as the numbers that they stand for.
 template <class Product, class Sums>
 DRAGOMAN_INLINE void write(const Product& product, std::int64_t row, std::int64_t output, Sums sums) {
-  const Finish& finish = product.finish;
+  const Epilogue& epilogue = product.epilogue;
   const std::int64_t count = product.outputs - output;
   if (count <= 0) return;
-  Floats y = finished(finish, row, output, count, sums);
-  if (finish.bias != nullptr) y += load_of(finish.bias + output, count);
-  if (finish.activation == Activation::kSilu) y = silu_of(y);
-  float* to = product.to + row * product.outputs + output;
+  Floats y = scaled(epilogue, row, output, count, sums);
+  if (epilogue.bias != nullptr) y += load_of(epilogue.bias + output, count);
+  float* to = product.output + row * product.outputs + output;
+  if (epilogue.gated) y *= load_of(to, count);
   if (count >= kLanes)
     store(to, y);
   else
@@ -47,8 +50,8 @@ void multiply_block(const Product& product, std::int64_t row, std::int64_t tile)
     typename Kind::Weights read[kTiles];
     repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { read[t] = Kind::weights(weights + t * tile_size + input * kTile); });
     repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
-      const typename Kind::Same same = Kind::same(x + r * inputs + input);
-      repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { Kind::add(sums[r][t], read[t], same); });
+      const typename Kind::Broadcast spread = Kind::spread(x + r * inputs + input);
+      repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { Kind::add(sums[r][t], read[t], spread); });
     });
   }
   repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
@@ -84,6 +87,14 @@ DRAGOMAN_INLINE void multiply_some(const Product& product, std::int64_t rows, st
   multiply_rows<Kind, kMost>(product, row, begin, end);
 }
 
+// What was just written to some outputs of all rows.
+template <class Product>
+void activate_part(const Product& product, std::int64_t begin, std::int64_t end) {
+  const std::int64_t count = (end < product.outputs ? end : product.outputs) - begin;
+  for (std::int64_t row = 0; row < product.rows; ++row)
+    activate(product.epilogue.activation, product.output + row * product.outputs + begin, count);
+}
+
 // All rows, in parts of about the same size.
 template <class Kind, class Product>
 DRAGOMAN_INLINE void multiply(const Product& product, std::int64_t begin, std::int64_t end) {
@@ -93,15 +104,16 @@ DRAGOMAN_INLINE void multiply(const Product& product, std::int64_t begin, std::i
     multiply_some<Kind, Kind::kMostRows>(product, rows, row, begin, end);
     row += rows;
   }
+  if (product.epilogue.activation != Activation::kNone) activate_part(product, begin * kTile, end * kTile);
 }
 
 }  // namespace
 
-void multiply_floats(const FloatProduct& product, std::int64_t begin, std::int64_t end) {
+void multiply_floats(const FloatMatMul& product, std::int64_t begin, std::int64_t end) {
   multiply<FloatTile>(product, begin, end);
 }
 
-void multiply_integers(const IntegerProduct& product, std::int64_t begin, std::int64_t end) {
+void multiply_integers(const IntegerMatMul& product, std::int64_t begin, std::int64_t end) {
   multiply<IntegerTile>(product, begin, end);
 }
 
