@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from random_marian import REFERENCE_MODEL
 
 PIECES = 8000
 """Of the reference model's sentencepiece file, which begins with <unk>, <s>, </s> as fairseq's files do."""
+GOOGLE_PIECES = 300
 M2M100_WORDS = 400
 """Pieces that M2M100's vocab.json names here; the others are unknown to it."""
 
@@ -64,17 +68,40 @@ def m2m100_files(directory: Path, **settings: object) -> None:
     (directory / "vocab.json").write_text(json.dumps({piece: at for at, piece in enumerate(pieces)}))
 
 
+@functools.cache
+def google_model() -> bytes:
+    """A sentencepiece model in T5's layout: <pad> 0, </s> 1, <unk> 2."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus()),
+        model_writer=model,
+        vocab_size=GOOGLE_PIECES,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        minloglevel=2,
+        num_threads=1,
+    )
+    return model.getvalue()
+
+
+def corpus() -> list[str]:
+    lines = (files("dragoman.export") / "sentences.txt").read_text(encoding="utf-8").splitlines()
+    return [word for line in lines for word in (line, *line.split())]
+
+
 def google_files(directory: Path, **settings: object) -> None:
-    """The unknown token's id is 0 here and the end token is 1, so that a text never has either."""
-    shutil.copyfile(REFERENCE_MODEL / "source.spm", directory / "spiece.model")
+    (directory / "spiece.model").write_bytes(google_model())
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 def bart_files(directory: Path, **settings: object) -> None:
     trained = ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>"]
-    text = (Path(transformers.__file__).parent / "__init__.py").read_text().splitlines()[:200]
-    trained.train_from_iterator(text, vocab_size=380, min_frequency=2, special_tokens=special, show_progress=False)
+    trained.train_from_iterator(corpus(), vocab_size=380, min_frequency=2, special_tokens=special, show_progress=False)
     trained.save_model(str(directory))
     (directory / "tokenizer_config.json").write_text(json.dumps(settings))
 
@@ -89,7 +116,7 @@ class Family:
 
     name: str
     sizes: dict[str, Any]
-    files: Callable[..., None]
+    tokenizer_files: Callable[..., None]
     tokenizer: dict[str, Any] = field(default_factory=dict)
     untied: bool = False
 
@@ -101,7 +128,7 @@ class Family:
             model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
         randomise(model, seed)
         model.save_pretrained(directory)
-        self.files(directory, **self.tokenizer)
+        self.tokenizer_files(directory, **self.tokenizer)
         return directory
 
 
@@ -126,7 +153,7 @@ def fairseq(name: str, languages: int, activation: str, **tokenizer: object) -> 
 
 
 def t5(name: str, activation: str, *, untied: bool = False, **tokenizer: object) -> Family:
-    sizes = {**T5_LIKE, "vocab_size": PIECES + 32, "feed_forward_proj": activation}
+    sizes = {**T5_LIKE, "vocab_size": GOOGLE_PIECES + 28, "feed_forward_proj": activation}
     return Family(name, sizes, google_files, tokenizer or {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}, untied)
 
 
@@ -141,7 +168,7 @@ FAMILIES = {
     "mBART-50": fairseq("MBart", 52, "relu", tokenizer_class="MBart50Tokenizer"),
     "Pegasus": Family(
         "Pegasus",
-        {**BART_LIKE, "vocab_size": PIECES + 103, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+        {**BART_LIKE, "vocab_size": GOOGLE_PIECES + 103, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
         | {"activation_function": "relu", "scale_embedding": True},
         google_files,
         {"tokenizer_class": "PegasusTokenizer"},

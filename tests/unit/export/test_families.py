@@ -99,7 +99,7 @@ def test_a_model_with_a_position_limit_can_be_limited_further_but_not_extended(t
     directory = FAMILIES["BART"].write(tmp_path / "model")
     sizes = read_checkpoint(directory, TokenLimits(40, 30)).dimensions
     assert (sizes.max_source_tokens, sizes.max_target_tokens) == (40, 30)
-    with pytest.raises(UsageError, match="--max-target-tokens 65 .* 64 positions"):
+    with pytest.raises(UsageError, match=r"--max-target-tokens 65 .* 64 positions"):
         read_checkpoint(directory, TokenLimits(40, 65))
 
 
