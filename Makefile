@@ -6,12 +6,15 @@ STAMP  := $(VENV)/.installed
 BUNDLE := bundles/tatoeba-en-de
 MODEL  := models/tatoeba-en-de
 LIBRARY := core/dragoman/native/libdragoman_ops.so
-# Locked versions of every dependency, one file a Python version.
+# A machine without a C++ compiler gets one from the package index.
+HAS_CXX := for name in "$$CXX" g++ clang++ c++; do command -v "$$name"; done | grep -q .
+# Locked versions of every dependency, one file for each Python version.
 LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
+PIP     = $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK)
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native demo test lint unit integration bench bench-quick soak gpu-check deploy-tools clean
+.PHONY: help setup native zig demo test test-zig lint unit integration wheel bench bench-quick soak gpu-check deploy-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,15 +25,19 @@ $(STAMP): pyproject.toml $(wildcard constraints/*.txt)
 	@test -f $(LOCK) || { echo "dragoman runs on Python 3.10 to 3.12; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (a few minutes the first time) …"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) torch==2.13.0 hatchling editables poetry-core
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK) --no-build-isolation --editable '.[dev]'
+	@$(HAS_CXX) || { echo "There is no C++ compiler: installing ziglang; compiling with it takes two minutes" && $(PIP) ziglang; }
+	@$(PIP) torch==2.13.0 hatchling editables poetry-core
+	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $(STAMP)
 
-native: $(LIBRARY) ## compile what is in C++ (operators, Triton backend) where a source changed; without a compiler, do without
+native: $(LIBRARY) ## compile what is in C++ (operators, Triton backend) where a source changed
 
-# Installing compiles it, too. A compiler that is missing or fails is told in a line, and stops nothing.
+# Installing compiles it, too.
 $(LIBRARY): native/build.py $(wildcard native/*/*.* native/*/*/*) | $(STAMP)
-	@test -f $@ && test -z "$$(find $^ -newer $@)" || $(BIN)/python native/build.py || true
+	@test -f $@ && test -z "$$(find $^ -newer $@)" || $(BIN)/python native/build.py
+
+zig: setup ## install ziglang, the compiler for machines without one and for wheels
+	@$(PIP) ziglang
 
 # With other operators the weights may be stored otherwise: the bundle is made again.
 $(BUNDLE)/manifest.json: $(STAMP) $(wildcard $(LIBRARY)) | native
@@ -41,6 +48,9 @@ demo: $(BUNDLE)/manifest.json ## export the bundled model, start the real Triton
 
 test: lint ## set up, then lint, type-check and run all tests
 	@$(PYTEST)
+
+test-zig: zig ## build both libraries and the wheel with ziglang and test them (four minutes the first time)
+	@$(PYTEST) tests/unit/native/test_build.py tests/deploy/test_wheel.py
 
 lint: setup ## ruff, mypy --strict and the import contracts
 	@$(BIN)/ruff check .
@@ -53,6 +63,10 @@ unit: setup ## the fast tests only
 
 integration: setup ## the tests on the real server only
 	@$(PYTEST) tests/integration tests/chaos tests/security
+
+wheel: zig ## the sdist, the manylinux wheel and the pure Python wheel, in dist/
+	@ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/.cache/zig $(BIN)/python -m build --no-isolation
+	@DRAGOMAN_PURE_WHEEL=1 $(BIN)/python -m build --no-isolation --wheel
 
 bench-quick: setup ## the benchmarks in a short form (below 10 minutes)
 	@$(BIN)/python -m benchmarks --quick

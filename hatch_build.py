@@ -1,40 +1,56 @@
-"""Compiles what is in C++ while the package is built or installed; where it can't, the package is built without it."""
+"""Compiles the native libraries while a wheel is built, and names the wheel's platform.
+
+On Linux x86-64 a wheel has both libraries; elsewhere, or with DRAGOMAN_PURE_WHEEL=1, it is pure Python: client and export.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import sysconfig
+import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ZIG = "ziglang==0.17.0"
+"""Compiles libraries for an old glibc on any machine, and needs nothing but this package."""
+OLDEST_GLIBC = (2, 28)
+"""No wheel claims to run on an older one: nobody has tried it."""
 
 
 class LibrariesHook(BuildHookInterface[Any]):
     """Puts each library where its Python package looks for it."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
-        build = _module(Path(self.root) / "native" / "build.py")
-        for name, make in (("operators", build.build_ops), ("Triton backend", build.build_backend)):
-            try:
-                library: Path = make()
-            except build.CannotBuild as error:
-                self.app.display_warning(f"dragoman is built without its {name}: {error}")
-                continue
-            build_data["artifacts"].append(library.relative_to(self.root).as_posix())
-            build_data["pure_python"], build_data["infer_tag"] = False, False
-            build_data["tag"] = f"py3-none-{_platform()}"
+    def dependencies(self) -> list[str]:
+        """A wheel for other machines is compiled with ziglang, unless $CXX names a compiler."""
+        return [ZIG] if self._with_libraries() and not os.environ.get("CXX") else []
 
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile: for this machine in an editable install, otherwise for others too."""
+        if not self._with_libraries():
+            return
+        build, glibc = self._module("build"), self._module("glibc")
+        try:
+            command = build.compiler() if version == "editable" else build.portable_compiler()
+            makers = (build.build_ops, build.build_backend, build.build_fixes)
+            libraries = [make(command=command) for make in makers]
+        except build.CannotBuild as error:
+            self.app.abort(
+                f"{error}\nWith DRAGOMAN_PURE_WHEEL=1 the package is built without serving, which needs no compiler."
+            )
+        needed = max(OLDEST_GLIBC, *map(glibc.oldest_glibc, libraries))
+        build_data["artifacts"] += [library.relative_to(self.root).as_posix() for library in libraries]
+        build_data["pure_python"], build_data["infer_tag"] = False, False
+        build_data["tag"] = f"py3-none-manylinux_{needed[0]}_{needed[1]}_x86_64"
 
-def _module(path: Path) -> Any:  # noqa: ANN401 - a module of ours that is not installed yet
-    spec = importlib.util.spec_from_file_location("dragoman_build", path)
-    assert spec is not None  # noqa: S101 - it is a file of ours
-    assert spec.loader is not None  # noqa: S101
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    def _with_libraries(self) -> bool:
+        return os.environ.get("DRAGOMAN_PURE_WHEEL") != "1" and bool(self._module("build").supported())
 
-
-def _platform() -> str:
-    """A library needs this system and processor, but no particular Python."""
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    def _module(self, name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"dragoman_{name}", Path(self.root) / "native" / f"{name}.py")
+        assert spec is not None  # noqa: S101 - it is a file of ours
+        assert spec.loader is not None  # noqa: S101
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module

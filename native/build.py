@@ -5,6 +5,7 @@ Standard library only, and nothing of dragoman: it runs before anything is insta
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shlex
@@ -12,9 +13,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-__all__ = ["CannotBuild", "build_backend", "build_ops", "compiled", "compiler", "flags"]
+__all__ = [
+    "CannotBuild",
+    "build_backend",
+    "build_fixes",
+    "build_ops",
+    "compiled",
+    "compiler",
+    "flags",
+    "portable_compiler",
+    "supported",
+]
 
 HERE = Path(__file__).resolve().parent
 OPS, BACKEND = HERE / "ops", HERE / "triton_backend"
@@ -24,15 +37,20 @@ SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
 LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
 OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
-LINK_SOURCES = tuple(f"{name}.cpp" for name in ("asked_model", "channel", "frames", "link", "routes"))
-BACKEND_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp")
+FIXES_NAME = "libtriton_fixes.so"
+FIXES_SOURCES = ("embedded_fixes.cpp",)
+CLIENT_SOURCES = tuple(
+    f"{name}.cpp" for name in ("channel", "engine_client", "failure", "frames", "routes", "suspects", "text")
+)
+"""The backend's connection to the engines: what its tests compile without a Triton."""
+BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
+EXPORTS = "exports.map"
+"""The linker's list of a library's public functions, in the directory of its sources; all other symbols are hidden."""
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
     "-fno-math-errno -fno-trapping-math -ffp-contract=fast"
 )
-# The compiler's own libraries inside of ours, and unseen from outside: a slim image has none.
-STATIC = "-static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--gc-sections"
 MACHINES = ("x86_64", "amd64")
 PROCESSORS = {
     "plain": "",
@@ -40,22 +58,39 @@ PROCESSORS = {
     "avx512": "-march=x86-64-v4 -mavx512vnni -mprefer-vector-width=512",
 }
 """The loops are compiled for each of these; the library chooses where it runs (`loops.cpp`)."""
+COMPILERS = ("g++", "clang++", "c++")
+ZIG_TARGET = "x86_64-linux-gnu.2.28"  # the oldest glibc that its libraries run on
+ZIG_CACHE = HERE.parent / ".cache" / "zig"
 
 
 class CannotBuild(Exception):
     """There is no compiler, or it failed; or the processor is another, or the sources are missing."""
 
 
+def supported() -> bool:
+    """Whether the libraries can run here: Linux with glibc on x86-64."""
+    return sys.platform == "linux" and platform.machine().lower() in MACHINES and platform.libc_ver()[0] == "glibc"
+
+
 def compiler() -> list[str]:
-    """The command of a C++ compiler: $CXX, or the first that is installed."""
+    """The command of a C++ compiler: $CXX, one that is installed, or the one of the Python package `ziglang`."""
     if named := shlex.split(os.environ.get("CXX", "")):
         if shutil.which(named[0]) is None:
             raise CannotBuild(f"CXX={named[0]} is no program; name a C++ compiler that is installed, or unset CXX")
         return named
-    found = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
-    if found is None:
-        raise CannotBuild("no C++ compiler was found (g++, clang++ or c++); install one, or name it with CXX=…")
-    return [found]
+    if (found := next(filter(None, map(shutil.which, COMPILERS)), None)) is not None:
+        return [found]
+    if (zig := _zig()) is not None:
+        return zig
+    raise CannotBuild(
+        f"no C++ compiler was found ({', '.join(COMPILERS)}); install one, or `pip install ziglang`, or name it with CXX=…"
+    )
+
+
+def portable_compiler() -> list[str]:
+    """The compiler for libraries that are used on other machines: ziglang, whose libraries run on an old glibc."""
+    zig = None if os.environ.get("CXX") else _zig()
+    return compiler() if zig is None else zig
 
 
 def flags() -> list[str]:
@@ -63,37 +98,98 @@ def flags() -> list[str]:
     return [*FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
 
 
-def build_ops(directory: Path = PACKAGE) -> Path:
+def build_ops(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
     """Compile the operators into `directory`; an old library stays until the new one is complete."""
-    if (machine := platform.machine().lower()) not in MACHINES:
-        raise CannotBuild(f"the operators are for x86-64, and this is {machine}, where ONNX Runtime's own are better")
-    _require(OPS, (*SOURCES, *LOOPS))
-    command = [*compiler(), *flags()]
+    _require_supported()
+    _require(OPS, (*SOURCES, *LOOPS, EXPORTS))
+    command = [*(command or compiler()), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        return _linked(command, compiled(command, Path(scratch)), Path(scratch) / OPS_NAME).replace(directory / OPS_NAME)
+        library = _linked(command, compiled(command, Path(scratch)), Path(scratch) / OPS_NAME, OPS / EXPORTS)
+        return library.replace(directory / OPS_NAME)
 
 
-def build_backend(directory: Path = PACKAGE) -> Path:
+def build_backend(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
     """Compile the Triton backend into `directory`, likewise."""
-    _require(BACKEND, BACKEND_SOURCES)
-    command = [*compiler(), *flags()]
+    return _build_in_triton(directory, command, BACKEND_NAME, BACKEND_SOURCES)
+
+
+def build_fixes(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
+    """Compile what is loaded before the embedded Triton's libraries, likewise."""
+    return _build_in_triton(directory, command, FIXES_NAME, FIXES_SOURCES)
+
+
+def _build_in_triton(directory: Path, command: list[str] | None, name: str, sources: tuple[str, ...]) -> Path:
+    _require_supported()
+    _require(BACKEND, (*sources, EXPORTS))
+    command = [*(command or compiler()), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        sources = [BACKEND / name for name in BACKEND_SOURCES]
-        return _linked(command, sources, Path(scratch) / BACKEND_NAME).replace(directory / BACKEND_NAME)
+        objects = _objects([(command, BACKEND / source, Path(scratch)) for source in sources])
+        return _linked(command, objects, Path(scratch) / name, BACKEND / EXPORTS).replace(directory / name)
 
 
 def compiled(command: list[str], scratch: Path) -> list[Path]:
-    """The sources' objects: of the loops once for each processor, all side by side."""
-    options = {name: [f"-DDRAGOMAN_PROCESSOR={name}", *given.split()] for name, given in PROCESSORS.items()}
-    units = [("common", SOURCES, []), *((name, LOOPS, given) for name, given in options.items())]
-    running = []
-    for name, sources, given in units:
-        (scratch / name).mkdir()
-        files = [OPS / source for source in sources]
-        running.append(subprocess.Popen([*command, *given, "-c", *files], cwd=scratch / name))
-    for code in [compiling.wait() for compiling in running]:  # all of them, before their directory goes away
-        _require_success(code, command[0])
-    return sorted(scratch.glob("*/*.o"))
+    """The operators' objects: of the loops once for each processor, in a directory of its name."""
+    units = [(command, OPS / source, scratch / "common") for source in SOURCES]
+    for processor, options in PROCESSORS.items():
+        march = options.replace("x86-64-v", "x86_64_v") if _is_zig(command) else options
+        loops = [*command, f"-DDRAGOMAN_PROCESSOR={processor}", *march.split()]
+        units += [(loops, OPS / source, scratch / processor) for source in LOOPS]
+    return _objects(units)
+
+
+def _objects(units: Iterable[tuple[list[str], Path, Path]]) -> list[Path]:
+    """Compile each source into its directory, as many at a time as there are cores."""
+
+    def compile_one(unit: tuple[list[str], Path, Path]) -> Path:
+        command, source, directory = unit
+        directory.mkdir(exist_ok=True)
+        output = directory / f"{source.stem}.o"
+        _run([*command, "-c", source, "-o", output])
+        return output
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile_one, units))
+
+
+def _linked(command: list[str], objects: list[Path], output: Path, exports: Path) -> Path:
+    _run([*command, "-shared", "-o", output, *objects, f"-Wl,--version-script={exports}", *_link_options(command)])
+    return output
+
+
+def _link_options(command: list[str]) -> list[str]:
+    """The C++ runtime is linked into the library: a slim image has none. Some systems have only the shared one."""
+    if _is_zig(command):
+        return ["-Wl,--gc-sections", "-s"]  # ziglang links its own, always statically
+    asked = subprocess.run([command[0], "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=False)
+    static = Path(asked.stdout.strip()).is_absolute()
+    return ["-Wl,--gc-sections", *(["-static-libstdc++", "-static-libgcc"] if static else [])]
+
+
+def _run(command: list[str | Path]) -> None:
+    if (code := subprocess.run(command, check=False).returncode) != 0:
+        raise CannotBuild(f"{_name(command)} ended with {code}; its message stands above")
+
+
+def _zig() -> list[str] | None:
+    """The compiler of the package `ziglang`, with its cache in the checkout; None when it is not installed."""
+    if importlib.util.find_spec("ziglang") is None:
+        return None
+    cache = os.environ.get("ZIG_GLOBAL_CACHE_DIR", ZIG_CACHE)
+    return ["/usr/bin/env", f"ZIG_GLOBAL_CACHE_DIR={cache}", sys.executable, "-m", "ziglang", "c++", "-target", ZIG_TARGET]
+
+
+def _is_zig(command: list[str]) -> bool:
+    return _name(command) == "ziglang"
+
+
+def _name(command: list[str] | list[str | Path]) -> str:
+    return "ziglang" if "ziglang" in command or Path(command[0]).name == "zig" else str(command[0])
+
+
+def _require_supported() -> None:
+    if not supported():
+        found = f"{sys.platform} on {platform.machine().lower()}"
+        raise CannotBuild(f"the native libraries are for Linux with glibc on x86-64, and this is {found}")
 
 
 def _require(directory: Path, names: tuple[str, ...]) -> None:
@@ -101,26 +197,10 @@ def _require(directory: Path, names: tuple[str, ...]) -> None:
         raise CannotBuild(f"{', '.join(missing)} can't be found in {directory}; install from the sources")
 
 
-def _linked(command: list[str], inputs: list[Path], output: Path) -> Path:
-    linked = subprocess.run([*command, "-shared", "-o", output, *inputs, *_static(command[:1])], check=False)
-    _require_success(linked.returncode, command[0])
-    return output
-
-
-def _require_success(code: int, command: str) -> None:
-    if code != 0:
-        raise CannotBuild(f"{command} ended with {code}; its message stands above")
-
-
-def _static(command: list[str]) -> list[str]:
-    """How to link the compiler's libraries; some systems have only the shared ones."""
-    asked = subprocess.run([*command, "-print-file-name=libstdc++.a"], capture_output=True, text=True, check=False)
-    return STATIC.split() if Path(asked.stdout.strip()).is_absolute() else []
-
-
 if __name__ == "__main__":
     try:
         print(build_backend())
+        print(build_fixes())
         print(build_ops())
     except CannotBuild as cause:
         sys.exit(f"the native libraries are not built: {cause}")

@@ -191,7 +191,5 @@ class ErrorCode(str, Enum):
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"  # gRPC CANCELLED, for Triton has no better
     CANCELLED = "CANCELLED"  # gRPC CANCELLED
     SESSION_LOST = "SESSION_LOST"  # gRPC NOT_FOUND: idle too long, closed, or the engine was restarted
-    SUSPECT = (
-        "SUSPECT"  # gRPC INTERNAL: two engines died with this request in hand; do not send it again
-    )
+    SUSPECT = "SUSPECT"  # gRPC INTERNAL: two engines died with this request in hand; do not send it again
     INTERNAL = "INTERNAL"  # gRPC INTERNAL

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cpu_features.hpp"
+
 namespace dragoman {
 
 namespace plain {
@@ -17,15 +19,10 @@ extern const Loops kLoops;
 
 namespace {
 
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-}
-
 const Loops& chosen() {
-  __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const Loops* able[] = {has_avx512() ? &avx512::kLoops : nullptr, has_avx2 ? &avx2::kLoops : nullptr, &plain::kLoops};
+  const CpuFeatures cpu;
+  const Loops* able[] = {
+      cpu.v4_with_vnni() ? &avx512::kLoops : nullptr, cpu.v3() ? &avx2::kLoops : nullptr, &plain::kLoops};
   const char* wanted = std::getenv("DRAGOMAN_PROCESSOR");
   for (const Loops* loops : able)
     if (loops != nullptr && (wanted == nullptr || std::strcmp(wanted, loops->processor) == 0)) return *loops;

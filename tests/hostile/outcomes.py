@@ -11,7 +11,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from dragoman.wire import ErrorCode
-from served import stream_pieces, StreamError
+from served import StreamError, stream_pieces
 
 CODES = {code.value for code in ErrorCode}
 REVEALING = re.compile(r"Traceback|File \"|\.py\b|/tmp/|/home/|site-packages|0x[0-9a-f]{6,}")
@@ -36,7 +36,9 @@ class Outcome:
         return self.code not in (LOST, UNENDED, ERROR_RESPONSE) and not REVEALING.search(self.message)
 
 
-def unary(stub: service_pb2_grpc.GRPCInferenceServiceStub, message: service_pb2.ModelInferRequest, timeout_s: float = 30) -> Outcome:
+def unary(
+    stub: service_pb2_grpc.GRPCInferenceServiceStub, message: service_pb2.ModelInferRequest, timeout_s: float = 30
+) -> Outcome:
     """Send it and wait."""
     began_s = time.monotonic()
     try:

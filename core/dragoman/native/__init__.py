@@ -6,12 +6,27 @@ Their sources and their build are in `native/` (`python native/build.py`); a pla
 from __future__ import annotations
 
 import ctypes
+import platform
+import sys
 from pathlib import Path
 
-__all__ = ["BACKEND_LIBRARY", "OPS_LIBRARY", "ThreadPool", "backend_library", "ops_library", "processor"]
+from dragoman.errors import ServeError
+
+__all__ = [
+    "BACKEND_LIBRARY",
+    "FIXES_LIBRARY",
+    "OPS_LIBRARY",
+    "ThreadPool",
+    "backend_library",
+    "ops_library",
+    "processor",
+    "require_libraries",
+]
 
 OPS_LIBRARY = Path(__file__).with_name("libdragoman_ops.so")
 BACKEND_LIBRARY = Path(__file__).with_name("libtriton_dragoman.so")
+FIXES_LIBRARY = Path(__file__).with_name("libtriton_fixes.so")
+"""Built with the backend; the embedded Triton is started with it (`native/triton_backend/embedded_fixes.cpp`)."""
 
 
 def ops_library() -> Path | None:
@@ -22,6 +37,19 @@ def ops_library() -> Path | None:
 def backend_library() -> Path | None:
     """Where the Triton backend is; None when it was not built."""
     return BACKEND_LIBRARY if BACKEND_LIBRARY.is_file() else None
+
+
+def require_libraries() -> None:
+    """Refuse to serve where the libraries are missing, and say why they are."""
+    if ops_library() is not None and backend_library() is not None:
+        return
+    if sys.platform != "linux" or platform.machine().lower() not in ("x86_64", "amd64"):
+        here = f"{platform.system()} on {platform.machine()}"
+        raise ServeError(f"serving needs Linux on x86-64, and this is {here}; the client and the export work here")
+    raise ServeError(
+        f"serving needs Linux on x86-64 and the native libraries, which are not in {BACKEND_LIBRARY.parent}: this is the "
+        "pure Python wheel, or a checkout that was not compiled; install the manylinux wheel, or run `make native`"
+    )
 
 
 def processor() -> str | None:

@@ -1,10 +1,11 @@
-"""How the library is compiled, and what a package is where it can't be."""
+"""How the native libraries are compiled, with which compiler, and what a wheel has inside."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -14,23 +15,38 @@ from pathlib import Path
 import onnxruntime
 import pytest
 from native import build
+from native.glibc import oldest_glibc
 
 from dragoman.native import OPS_LIBRARY
 
 ROOT = Path(__file__).parents[3]
-DOOR_ENTRIES = ("Initialize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
-COMPILERS = ("g++", "clang++", "c++")
-can_compile = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="there is no C++ compiler")
+HERE = Path(__file__).parent
+BACKEND_FUNCTIONS = ("Initialize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
+has_ziglang = importlib.util.find_spec("ziglang") is not None
+can_compile = pytest.mark.skipif(not has_ziglang and not any(map(shutil.which, build.COMPILERS)), reason="no C++ compiler")
+needs_ziglang = pytest.mark.skipif(not has_ziglang, reason="ziglang is not installed; `make test-zig` installs it")
+needs_hatchling = pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling makes the wheel")
 
 
 @pytest.fixture
-def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+def empty_path(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No compiler on PATH; ziglang may be installed."""
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
     monkeypatch.delenv("CXX", raising=False)
 
 
+@pytest.fixture
+def no_ziglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_zig", lambda: None)
+
+
+def exported_symbols(library: Path) -> set[str]:
+    names = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1] for line in names.splitlines()}
+
+
 @can_compile
-def test_a_built_library_is_complete_alone_and_onnxruntime_takes_it(tmp_path: Path) -> None:
+def test_the_operators_depend_on_no_cpp_runtime_and_load_in_onnxruntime(tmp_path: Path) -> None:
     library = build.build_ops(tmp_path)
     assert list(tmp_path.iterdir()) == [library]
     assert library.name == OPS_LIBRARY.name
@@ -39,23 +55,59 @@ def test_a_built_library_is_complete_alone_and_onnxruntime_takes_it(tmp_path: Pa
         needed = subprocess.run([ldd, str(library)], capture_output=True, text=True, check=True).stdout
         assert "libstdc++" not in needed
         assert "libgcc" not in needed
+    if shutil.which("nm") is not None:
+        assert all(name == "RegisterCustomOps" or name.startswith("dragoman_") for name in exported_symbols(library))
 
 
 @can_compile
-def test_a_built_door_is_complete_but_for_what_triton_has(tmp_path: Path) -> None:
+def test_the_backend_exports_only_tritons_interface_and_needs_only_triton_and_glibc(tmp_path: Path) -> None:
     library = build.build_backend(tmp_path)
     assert list(tmp_path.iterdir()) == [library]
     if (nm := shutil.which("nm")) is not None:
+        assert exported_symbols(library) == {f"TRITONBACKEND_{name}" for name in BACKEND_FUNCTIONS}
         names = subprocess.run([nm, "-D", str(library)], capture_output=True, text=True, check=True).stdout.splitlines()
-        exported = {line.split()[-1] for line in names if " T " in line}
-        assert exported == {f"TRITONBACKEND_{name}" for name in DOOR_ENTRIES}
         missing = {line.split()[-1].partition("@") for line in names if " U " in line}
         assert all(name.startswith("TRITON") or version for name, _, version in missing)
 
 
-@pytest.mark.usefixtures("no_compiler")
-def test_without_a_compiler_it_says_which_ones_it_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(build.CannotBuild, match=r"no C\+\+ compiler was found \(g\+\+, clang\+\+ or c\+\+\); install one"):
+@needs_ziglang
+@pytest.mark.usefixtures("empty_path")
+@pytest.mark.timeout(600)  # the first time it also compiles its C++ library: two minutes on two cores
+def test_without_a_compiler_on_path_ziglang_builds_operators_that_are_right(tmp_path: Path) -> None:
+    assert "ziglang" in build.compiler()
+    operators, backend = build.build_ops(tmp_path), build.build_backend(tmp_path)
+    assert max(oldest_glibc(operators), oldest_glibc(backend)) <= (2, 28)
+    tests = [str(HERE / file) for file in ("test_operators.py", "test_products.py")]
+    code = (
+        "import sys, pathlib, pytest, dragoman.native as native; "
+        f"native.OPS_LIBRARY = pathlib.Path({str(operators)!r}); "
+        f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *{tests!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stdout
+
+
+def test_ziglang_has_one_version_everywhere() -> None:
+    (asked,) = re.findall(r'^ZIG = "(.*)"', (ROOT / "hatch_build.py").read_text(encoding="utf-8"), re.MULTILINE)
+    for lock in (ROOT / "constraints").glob("*.txt"):
+        assert asked in lock.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.usefixtures("no_ziglang")
+def test_an_installed_compiler_comes_before_ziglang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "clang++").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(build, "_zig", lambda: ["python", "-m", "ziglang", "c++"])
+    assert build.compiler() == [str(tmp_path / "clang++")]
+    assert build.portable_compiler()[2] == "ziglang"  # what is used elsewhere runs on an old glibc
+    monkeypatch.setenv("CXX", "clang++ -m64")
+    assert build.compiler() == build.portable_compiler() == ["clang++", "-m64"]
+
+
+@pytest.mark.usefixtures("empty_path", "no_ziglang")
+def test_without_any_compiler_the_message_names_those_that_would_do(tmp_path: Path) -> None:
+    with pytest.raises(build.CannotBuild, match=r"no C\+\+ compiler was found \(g\+\+, clang\+\+, c\+\+\).*ziglang"):
         build.build_ops(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -71,12 +123,14 @@ def test_a_compiler_that_is_named_but_missing_is_named_in_the_message(
 @pytest.mark.parametrize("processor", ["aarch64", "arm64", "ppc64le"])
 def test_other_processors_are_refused(processor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
-    with pytest.raises(build.CannotBuild, match=f"for x86-64, and this is {processor}"):
-        build.build_ops(tmp_path)
+    assert not build.supported()
+    for make in (build.build_ops, build.build_backend):
+        with pytest.raises(build.CannotBuild, match=f"for Linux with glibc on x86-64, and this is linux on {processor}"):
+            make(tmp_path)
 
 
-def test_without_its_sources_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "HERE", tmp_path)
+def test_missing_sources_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "OPS", tmp_path)
     with pytest.raises(build.CannotBuild, match=r"register\.cpp.* can't be found"):
         build.build_ops(tmp_path)
 
@@ -102,6 +156,15 @@ def test_the_command_says_in_a_line_what_is_missing() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump")
+@can_compile
+def test_the_oldest_glibc_is_the_highest_version_that_objdump_lists(tmp_path: Path) -> None:
+    library = build.build_backend(tmp_path)
+    listed = subprocess.run(["objdump", "-T", str(library)], capture_output=True, text=True, check=True).stdout
+    versions = {(int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", listed)}
+    assert oldest_glibc(library) == max(versions)
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """What a wheel is made of, with a library from another time in it; no .gitignore, as in an image."""
@@ -115,35 +178,41 @@ def source(tmp_path: Path) -> Path:
     return copy
 
 
-def made_wheel(source: Path, **environment: str) -> tuple[Path, str]:
-    """The wheel, and what was said while it was made."""
+def make_wheel(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(source / "dist")]
-    done = subprocess.run(
-        command, cwd=source, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+    return subprocess.run(
+        command, cwd=source, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=240
     )
-    assert done.returncode == 0, done.stderr
-    (wheel,) = (source / "dist").glob("*.whl")
-    return wheel, done.stderr
-
-
-needs_hatchling = pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling makes the wheel")
 
 
 @needs_hatchling
-@can_compile
-def test_a_wheel_has_the_library_and_is_for_this_system_only(source: Path) -> None:
-    wheel, _ = made_wheel(source)
-    assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_a_wheel_names_the_glibc_that_its_libraries_need(source: Path) -> None:
+    made = make_wheel(source, CXX="g++")
+    assert made.returncode == 0, made.stderr
+    (wheel,) = (source / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as content:
         for library in (build.OPS_NAME, build.BACKEND_NAME):
-            assert content.read(f"dragoman/native/{library}").startswith(b"\x7fELF")
-        assert not any("/src/" in name for name in content.namelist())
+            content.extract(f"dragoman/native/{library}", source)
+        assert not any(name.endswith((".cpp", ".hpp")) for name in content.namelist())
+    needed = max(oldest_glibc(source / "dragoman" / "native" / name) for name in (build.OPS_NAME, build.BACKEND_NAME))
+    assert wheel.name.endswith(f"-py3-none-manylinux_2_{max(28, needed[1])}_x86_64.whl")
 
 
 @needs_hatchling
-def test_a_wheel_made_without_a_compiler_is_pure(source: Path) -> None:
+def test_a_pure_wheel_has_no_libraries(source: Path) -> None:
     """A library that lay about is not taken."""
-    wheel, said = made_wheel(source, CXX="/nowhere/g++")
+    made = make_wheel(source, DRAGOMAN_PURE_WHEEL="1", CXX="/nowhere/g++")
+    assert made.returncode == 0, made.stderr
+    (wheel,) = (source / "dist").glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert "dragoman is built without its operators: CXX=/nowhere/g++ is no program" in said
     assert not any(name.endswith(".so") for name in zipfile.ZipFile(wheel).namelist())
+
+
+@needs_hatchling
+def test_a_wheel_that_cannot_be_compiled_is_not_made(source: Path) -> None:
+    made = make_wheel(source, CXX="/nowhere/g++")
+    assert made.returncode != 0
+    assert "CXX=/nowhere/g++ is no program" in made.stderr
+    assert "DRAGOMAN_PURE_WHEEL=1" in made.stderr
+    assert not list((source / "dist").glob("*"))

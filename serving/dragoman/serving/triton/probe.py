@@ -19,7 +19,7 @@ _OURS = tuple(code.value for code in wire.ErrorCode)
 
 
 class ProbeFailed(Exception):
-    """Nobody answered, or not one of us."""
+    """There was no answer, or none of dragoman's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Probe:
     async def is_listening(self, timeout_s: float) -> bool:
         """Does Triton say that it is ready?"""
         try:
-            async with self._channel() as channel:
+            async with self.channel() as channel:
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
                 answer = await stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=timeout_s)
                 return bool(answer.ready)
@@ -51,7 +51,7 @@ class Probe:
         A refusal of ours is an answer too: a server that is full or draining is not dead.
         """
         try:
-            async with self._channel() as channel:
+            async with self.channel() as channel:
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
                 await stub.ModelInfer(self._request(bundle), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -60,13 +60,15 @@ class Probe:
                 raise ProbeFailed(f"{error.code().name}: {details}") from None
 
     def _request(self, bundle: str) -> service_pb2.ModelInferRequest:
-        options = {"model": bundle, "request_id": self.request_id, "max_length": 1, "beam_size": 1, "cache": False}
+        options = {"request_id": self.request_id, "max_length": 1, "beam_size": 1, "cache": False}
         request = service_pb2.ModelInferRequest(model_name=wire.TRANSLATE.name)
-        for tensor, value in ((wire.TEXT, _TEXT), (wire.OPTIONS, json.dumps(options).encode())):
+        sent = ((wire.TEXT, _TEXT), (wire.OPTIONS, json.dumps(options).encode()), (wire.MODEL, bundle.encode()))
+        for tensor, value in sent:
             request.inputs.add(name=tensor.name, datatype=tensor.dtype, shape=[1]).contents.bytes_contents.append(value)
         return request
 
-    def _channel(self) -> grpc.aio.Channel:
+    def channel(self) -> grpc.aio.Channel:
+        """A new connection to the server."""
         everywhere = self.address.host in ("0.0.0.0", "::")  # noqa: S104 - the probe itself stays on loopback
         target = str(Address("127.0.0.1" if everywhere else self.address.host, self.address.port))
         if self.tls is None:
