@@ -12,7 +12,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
-from served import Caller, Server, add_bytes, request
+from served import Caller, Server, add_bytes, request, stream_pieces
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 BETRAYAL = re.compile(r"Traceback|File \"|\.py\b|/tmp/|/home/|site-packages|0x[0-9a-f]{6,}")
@@ -54,7 +54,7 @@ BAD_OPTIONS = [
     (b'{"prefix": [-1]}', "prefix"),
     (b'{"max_length": 100000000}', "more than the model can generate"),
     (b'{"colour": "red"}', "unknown option 'colour'"),
-    (b'{"model": "fr-en"}', "there is no model 'fr-en' here; this server has en-de"),
+    (b'{"model": "fr-en"}', "unknown option 'model'"),
     (b"beam_size=4", "not JSON"),
     (b"[1, 2]", "must be a JSON object"),
     (b"\xff", "not UTF-8"),
@@ -93,11 +93,10 @@ class TestMalformed:
     @pytest.mark.parametrize(("texts", "options", "complaint"), MALFORMED)
     def test_is_refused_as_a_stream_too(self, caller: Caller, texts: list[bytes], options: bytes, complaint: str) -> None:
         asked = iter([request("translate_stream", texts, options)])
-        with pytest.raises(grpc.RpcError) as error:
-            list(caller.stub.ModelStreamInfer(asked, timeout=30, metadata=[("triton_grpc_error", "true")]))
-        assert error.value.code() is INVALID
-        assert not BETRAYAL.search(error.value.details())
-        assert re.search(f"^INVALID_REQUEST: .*{complaint}", error.value.details())
+        (last,) = stream_pieces(caller.stub.ModelStreamInfer(asked, timeout=30))
+        assert (last["chunk"], last["final"], last["details"]["error"]["code"]) == ("", True, "INVALID_REQUEST")
+        assert not BETRAYAL.search(last["details"]["error"]["message"])
+        assert re.search(complaint, last["details"]["error"]["message"])
 
     def test_one_text_of_many_is_named(self, caller: Caller) -> None:
         refused(caller, request("translate", [b"good", b"\xc3\x28"], {}), complaint="^INVALID_REQUEST: text 1 is not UTF-8")
@@ -203,13 +202,13 @@ class TestSessions:
         ("command", "step", "complaint"),
         [
             ({"do": "dance"}, [], "one of step, text, close"),
-            ({"do": "step"}, [(0, -1, 0)], "how many candidates"),
+            ({"do": "step"}, [(0, -1, 0)], "candidates=None has the wrong type"),
             ({"do": "step", "candidates": 10**9}, [(0, -1, 0)], "candidates"),
             ({"do": "step", "candidates": 1}, [], "int32 triples"),
             ({"do": "step", "candidates": 1}, [(7, -1, 0)], ""),
             ({"do": "step", "candidates": 1}, [(0, -1, 2**30)], ""),
-            ({"do": "text", "tokens": "abc"}, [], "lists of token ids"),
-            ({"do": "text", "tokens": [[-1]]}, [], "lists of token ids"),
+            ({"do": "text", "tokens": "abc"}, [], "lists of 0 to .* token ids"),
+            ({"do": "text", "tokens": [[-1]]}, [], "token ids are between 0 and"),
         ],
     )
     def test_an_impossible_step_is_refused(
