@@ -138,6 +138,26 @@ def test_a_request_that_finds_the_queue_full_is_refused() -> None:
     assert all(server.error(number).startswith("OVERLOADED retry_after_ms=") for number in refused)
 
 
+def test_a_full_queue_refuses_before_anything_is_tokenised() -> None:
+    class Counting(Letters):
+        encoded = 0
+
+        def encode(self, text: str) -> list[int]:
+            self.encoded += 1
+            return super().encode(text)
+
+    tokenizer = Counting()
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=1), cache_bytes=0, tokenizer=tokenizer)
+    server.ask(0, "hello")
+    server.tasks.run(1.0)
+    encoded = tokenizer.encoded
+    for number in range(1, 5):
+        server.ask(number, "hello\nworld")
+    server.tasks.run(1.0)
+    assert [server.error(number).split()[0] for number in range(1, 5)] == ["OVERLOADED"] * 4
+    assert tokenizer.encoded == encoded
+
+
 def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_handler, "_MAX_OPEN_BYTES", 10)
     server = Server()
