@@ -68,6 +68,7 @@ class Server:
             for event in self.engine.step():
                 if not isinstance(event, SessionReply):
                     self.handler.handle(event)
+        self.handler.resume_parked()
 
     def finish(self) -> Server:
         while len(self.tasks) or self.engine.busy:
@@ -335,6 +336,15 @@ class TestFairShares:
         server.ask(1, "\n".join(f"line {number}" for number in range(40)), min_length=6)
         server.turn()
         assert server.engine.gauges().running_rows == 8
+
+    def test_a_document_does_not_fill_the_queue(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("dragoman.serving.process.fair_share._WAITING_TOKENS", 20)
+        server = Server(self.LIMITS)
+        server.ask(1, "\n".join("a line of words" for _ in range(40)), min_length=6)
+        server.tasks.run(1.0)
+        assert server.engine.gauges().queued_tokens == 32  # the second line of 16 tokens was submitted with 16 waiting
+        server.finish()
+        assert server.texts(1)[0].count("\n") == 39
 
     def test_two_documents_hold_as_much_each_and_leave_a_fifth(self) -> None:
         server = Server(self.LIMITS, cache_bytes=0)
