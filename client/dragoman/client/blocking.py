@@ -15,7 +15,7 @@ from dragoman.client.failures import Failure, read_status
 from dragoman.client.messages import Message
 from dragoman.errors import Cancelled, UsageError
 
-__all__ = ["BlockingCalls", "iterate", "run"]
+__all__ = ["BlockingCalls", "iterate", "iterate_each", "run"]
 
 T = TypeVar("T")
 
@@ -44,6 +44,16 @@ def iterate(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
             yield item
     finally:
         run(items.aclose())
+
+
+def iterate_each(lists: AsyncGenerator[list[T], None]) -> Generator[T, None, None]:
+    """The same for the elements of the lists that an async generator gives."""
+    iterator = iterate(lists)
+    try:
+        for items in iterator:
+            yield from items
+    finally:
+        iterator.close()
 
 
 class BlockingCalls:
