@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from dragoman.bundle.language_names import source_languages, target_languages
+from dragoman.bundle.languages import language_resolver
 from dragoman.bundle.manifest import Manifest, Verification
 
 __all__ = ["human_bytes", "manifest_tables", "verification_table"]
@@ -36,7 +36,7 @@ def _model_table(manifest: Manifest) -> Table:
     table = Table(title=model.name, show_header=False, title_justify="left", title_style="bold")
     rows = {
         "architecture": f"{model.architecture}, {model.parameters / 1e6:.1f} M parameters",
-        "languages": f"{_named(source_languages(manifest))} → {_named(target_languages(manifest))}",
+        "languages": f"{_named(language_resolver(manifest).source.codes)} → {_named(language_resolver(manifest).target.codes)}",
         "shape": f"d {sizes.d_model}, {sizes.heads} heads, {sizes.encoder_layers}+{sizes.decoder_layers} layers, "
         f"vocabulary {sizes.target_vocabulary:,}",
         "limits": f"{sizes.max_source_tokens} source tokens, {sizes.max_target_tokens} target tokens",
