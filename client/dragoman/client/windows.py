@@ -24,7 +24,7 @@ class Window:
 
     At most `in_flight` requests of `batch_size` texts wait for an answer; those that were answered before their turn
     are held, but never more than `held` of them, so that memory stays flat however long the input is. The server needs
-    more texts than it can decode at once, and few requests, for each costs both sides as much as a line.
+    more texts than it can decode at once, in few requests: each request costs both sides as much as one more text.
     """
 
     batch_size: int = 32

@@ -28,7 +28,7 @@ SERVER = tuple(ServerSample(second + 0.5, 0.002, 4.0 + second, 0.25, 1.0) for se
 STEADY = result_of([(number / 20, 0.1 + number % 7 / 100) for number in range(200)], errors=4, bleu=41.25, server=SERVER)
 TITLES = [
     "Latency over time",
-    "Requests a second",
+    "Requests per second",
     "Latency distribution",
     "Latency by percentile",
     "Rate against latency",
