@@ -136,7 +136,7 @@ def test_the_summary_has_the_figures_the_objectives_and_the_errors() -> None:
         "✓ p99<500ms",
         "✗ errors<1%: 1.96%",
         "4 Overloaded",
-        "8.5 rows a step",
+        "8.5 rows per step",
         "BLEU 41.2",
     ):
         assert expected in text

@@ -193,7 +193,7 @@ def _batch_over_time(result: RunResult) -> str | None:
             sample.at_s,
             f"{sample.at_s:.1f} s",
             (
-                ("rows a step", f"{sample.rows_per_step:.1f}"),
+                ("rows per step", f"{sample.rows_per_step:.1f}"),
                 ("of the largest", "–" if sample.occupancy is None else f"{sample.occupancy:.0%}"),
             ),
         )
