@@ -17,9 +17,7 @@ struct Candidate {
   float logit;
   std::int64_t token;
 
-  bool operator<(const Candidate& other) const {
-    return logit != other.logit ? logit > other.logit : token < other.token;
-  }
+  bool operator<(const Candidate& other) const { return logit != other.logit ? logit > other.logit : token < other.token; }
 };
 
 }  // namespace
