@@ -84,6 +84,13 @@ struct IntegerWeights {
     return {context, x, count, inputs, factor};
   }
 
+  // Some of the outputs, from the beginning of a tile on.
+  IntegerWeights slice(std::int64_t first, std::int64_t count) const {
+    IntegerWeights part = *this;
+    part.tiles += first * round_up(inputs, kEight), part.scale += first, part.offset += first, part.outputs = count;
+    return part;
+  }
+
   IntegerMatMul matmul(const Rows& x, std::int64_t count, const float* bias, Activation activation, bool gated,
                        float* output) const {
     const Epilogue epilogue{scale, offset, x.rows, 1.0f, bias, activation, gated};
@@ -111,6 +118,13 @@ struct FloatWeights {
   }
 
   Rows rows(const Context&, const float* x, std::int64_t, float factor) const { return {x, factor}; }
+
+  // Some of the outputs, from the beginning of a tile on.
+  FloatWeights slice(std::int64_t first, std::int64_t count) const {
+    FloatWeights part = *this;
+    part.tiles += first * inputs, part.outputs = count;
+    return part;
+  }
 
   FloatMatMul matmul(const Rows& x, std::int64_t count, const float* bias, Activation activation, bool gated,
                      float* output) const {
