@@ -14,7 +14,7 @@ PIP     = $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native zig demo test test-zig lint unit integration wheel bench bench-quick soak gpu-check deploy-tools clean
+.PHONY: help setup native zig demo test test-zig lint unit integration wheel sanitize bench bench-quick soak gpu-check deploy-tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ integration: setup ## the tests on the real server only
 wheel: zig ## the sdist, the manylinux wheel and the pure Python wheel, in dist/
 	@ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/.cache/zig $(BIN)/python -m build --no-isolation
 	@DRAGOMAN_PURE_WHEEL=1 $(BIN)/python -m build --no-isolation --wheel
+
+sanitize: setup ## the tests of the custom operators with address, undefined-behaviour and thread sanitizers
+	@$(BIN)/python native/sanitize.py
 
 bench-quick: setup ## the benchmarks in a short form (below 10 minutes)
 	@$(BIN)/python -m benchmarks --quick
