@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from dragoman import native
-from dragoman.export.tiles import in_float_tiles, in_tiles
+from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
 from one_operator import Array, close, floats, ints, run
 
 pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the kernels are not built: no C++ compiler")
