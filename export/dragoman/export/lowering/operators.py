@@ -1,7 +1,7 @@
 """The custom operators of `native/ops`, one function each, for graphs that are traced.
 
 They exist only in the exported graph: in eager torch they compute nothing. docs/kernels.md has their mathematics.
-Weights are tiled (`dragoman.export.tiles`), in float32 or in int8.
+Weights are tiled (`dragoman.export.lowering.native.tiles`), in float32 or in int8.
 """
 
 from __future__ import annotations
