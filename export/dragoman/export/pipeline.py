@@ -217,7 +217,14 @@ class _Export:
     ) -> Verification:
         with self._stages.stage("load the original"):
             reference = _original(original)
-        judge = Judge(reference, tokenizer, self._corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)
+        judge = Judge(
+            reference,
+            tokenizer,
+            self._corpus,
+            checkpoint.generation,
+            checkpoint.dimensions.max_source_tokens,
+            languages=checkpoint.languages,
+        )
         cases: list[VerificationCase] = []
         for lowering in self._options.lowerings:
             with self._stages.stage(f"verify the {lowering} graphs") as advance:

@@ -128,7 +128,8 @@ def add_then_norm(
     x: Tensor, update: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float, *, rms: bool
 ) -> tuple[Tensor, Tensor]:
     """The residual x + update, and its norm: before the layers (pre-norm)."""
-    inputs, attributes = (x, update, gamma, beta), {"epsilon": epsilon, "rms": int(rms)}
+    inputs: Sequence[Tensor | None] = (x, update, gamma, beta)
+    attributes: Attributes = {"epsilon": epsilon, "rms": int(rms)}
     normed, summed = _call_many("AddNorm", inputs, attributes, [x.dtype, x.dtype], [x.shape, x.shape])
     return summed, normed
 
