@@ -17,7 +17,18 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-__all__ = ["CannotBuild", "build_backend", "build_ops", "compiled", "compiler", "flags", "portable_compiler", "supported"]
+__all__ = [
+    "CannotBuild",
+    "build_all",
+    "build_backend",
+    "build_fixes",
+    "build_ops",
+    "compiled",
+    "compiler",
+    "flags",
+    "portable_compiler",
+    "supported",
+]
 
 HERE = Path(__file__).resolve().parent
 OPS, BACKEND = HERE / "ops", HERE / "triton_backend"
@@ -27,10 +38,16 @@ SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
 LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
 OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
-LINK_SOURCES = tuple(f"{name}.cpp" for name in ("asked_model", "channel", "frames", "link", "routes"))
-BACKEND_SOURCES = (*LINK_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp")
-EXPORTS = "exports.map"
-"""The linker's list of a library's public functions, in the directory of its sources; all other symbols are hidden."""
+FIXES_NAME = "libtriton_fixes.so"
+NAMES = (OPS_NAME, BACKEND_NAME, FIXES_NAME)
+FIXES_SOURCES = ("embedded_fixes.cpp",)
+CLIENT_SOURCES = tuple(
+    f"{name}.cpp" for name in ("channel", "engine_client", "failure", "frames", "routes", "suspects", "text")
+)
+"""The backend's connection to the engines: what its tests compile without a Triton."""
+BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
+OPS_EXPORTS, BACKEND_EXPORTS, FIXES_EXPORTS = OPS / "exports.map", BACKEND / "exports.map", BACKEND / "embedded_fixes.map"
+"""The linker's lists of the public functions; all other symbols are hidden, those of the C++ runtime among them."""
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
@@ -83,25 +100,36 @@ def flags() -> list[str]:
     return [*FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
 
 
+def build_all(directory: Path = PACKAGE, command: list[str] | None = None) -> list[Path]:
+    """Compile every library into `directory`; an old one stays until the new one is complete."""
+    return [build(directory, command) for build in (build_backend, build_fixes, build_ops)]
+
+
 def build_ops(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
-    """Compile the operators into `directory`; an old library stays until the new one is complete."""
-    _require_supported()
-    _require(OPS, (*SOURCES, *LOOPS, EXPORTS))
+    """Compile the custom operators."""
+    _require(OPS, (*SOURCES, *LOOPS))
     command = [*(command or compiler()), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        library = _linked(command, compiled(command, Path(scratch)), Path(scratch) / OPS_NAME, OPS / EXPORTS)
-        return library.replace(directory / OPS_NAME)
+        objects = compiled(command, Path(scratch))
+        return _linked(command, objects, Path(scratch) / OPS_NAME, OPS_EXPORTS).replace(directory / OPS_NAME)
 
 
 def build_backend(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
-    """Compile the Triton backend into `directory`, likewise."""
-    _require_supported()
-    _require(BACKEND, (*BACKEND_SOURCES, EXPORTS))
-    command = [*(command or compiler()), *flags()]
+    """Compile the Triton backend."""
+    return _of_backend(directory, BACKEND_NAME, BACKEND_SOURCES, BACKEND_EXPORTS, [*(command or compiler()), *flags()])
+
+
+def build_fixes(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
+    """Compile what is loaded before the embedded Triton's libraries; it needs nothing but the C library."""
+    command = [*(command or compiler()), *flags(), "-fno-exceptions", "-fno-rtti"]
+    return _of_backend(directory, FIXES_NAME, FIXES_SOURCES, FIXES_EXPORTS, command)
+
+
+def _of_backend(directory: Path, name: str, sources: tuple[str, ...], exports: Path, command: list[str]) -> Path:
+    _require(BACKEND, sources)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        objects = _objects([(command, BACKEND / name, Path(scratch)) for name in BACKEND_SOURCES])
-        library = _linked(command, objects, Path(scratch) / BACKEND_NAME, BACKEND / EXPORTS)
-        return library.replace(directory / BACKEND_NAME)
+        objects = _objects([(command, BACKEND / source, Path(scratch)) for source in sources])
+        return _linked(command, objects, Path(scratch) / name, exports).replace(directory / name)
 
 
 def compiled(command: list[str], scratch: Path) -> list[Path]:
@@ -163,20 +191,16 @@ def _name(command: list[str] | list[str | Path]) -> str:
     return "ziglang" if "ziglang" in command or Path(command[0]).name == "zig" else str(command[0])
 
 
-def _require_supported() -> None:
+def _require(directory: Path, names: tuple[str, ...]) -> None:
     if not supported():
         found = f"{sys.platform} on {platform.machine().lower()}"
         raise CannotBuild(f"the native libraries are for Linux with glibc on x86-64, and this is {found}")
-
-
-def _require(directory: Path, names: tuple[str, ...]) -> None:
     if missing := [name for name in names if not (directory / name).is_file()]:
         raise CannotBuild(f"{', '.join(missing)} can't be found in {directory}; install from the sources")
 
 
 if __name__ == "__main__":
     try:
-        print(build_backend())
-        print(build_ops())
+        print(*build_all(), sep="\n")
     except CannotBuild as cause:
         sys.exit(f"the native libraries are not built: {cause}")

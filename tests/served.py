@@ -58,11 +58,15 @@ class Caller:
             self.channel = grpc.secure_channel(address, credentials, [*options, ("grpc.ssl_target_name_override", name)])
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
 
-    def translate(self, texts: Sequence[str | bytes], timeout_s: float = 30.0, **options: object) -> Answer:
-        return self.answer(self.stub.ModelInfer(request("translate", texts, options), timeout=timeout_s))
+    def translate(
+        self, texts: Sequence[str | bytes], timeout_s: float = 30.0, *, model: str | None = None, **options: object
+    ) -> Answer:
+        return self.answer(self.stub.ModelInfer(request("translate", texts, options, model), timeout=timeout_s))
 
-    def translate_later(self, texts: Sequence[str | bytes], timeout_s: float = 30.0, **options: object) -> grpc.Future:
-        return self.stub.ModelInfer.future(request("translate", texts, options), timeout=timeout_s)
+    def translate_later(
+        self, texts: Sequence[str | bytes], timeout_s: float = 30.0, *, model: str | None = None, **options: object
+    ) -> grpc.Future:
+        return self.stub.ModelInfer.future(request("translate", texts, options, model), timeout=timeout_s)
 
     @staticmethod
     def answer(response: service_pb2.ModelInferResponse) -> Answer:
@@ -70,17 +74,15 @@ class Caller:
         texts = [[text.decode() for text in row] for row in tensors["TRANSLATION"]]
         return Answer(texts, tensors["SCORE"].tolist(), tensors["TOKEN_COUNT"].tolist(), json.loads(tensors["DETAILS"][0]))
 
-    def stream(self, text: str, timeout_s: float = 30.0, **options: object) -> Iterator[dict[str, Any]]:
-        """Each response's CHUNK, FINAL and DETAILS."""
-        for response in self.stub.ModelStreamInfer(iter([request("translate_stream", [text], options)]), timeout=timeout_s):
-            if response.error_message:
-                raise StreamError(response.error_message)
-            tensors = outputs(response.infer_response)
-            yield {
-                "chunk": tensors["CHUNK"][0].decode(),
-                "final": bool(tensors["FINAL"][0]),
-                "details": json.loads(tensors["DETAILS"][0]),
-            }
+    def stream(
+        self, text: str, timeout_s: float = 30.0, *, model: str | None = None, **options: object
+    ) -> Iterator[dict[str, Any]]:
+        """Each response's CHUNK, FINAL and DETAILS; a refusal is raised."""
+        message = request("translate_stream", [text], options, model)
+        for piece in stream_pieces(self.stub.ModelStreamInfer(iter([message]), timeout=timeout_s)):
+            if error := piece["details"].get("error"):
+                raise StreamError(f"{error['code']}: {error['message']}")
+            yield piece
 
     def encode(self, texts: Sequence[str], **options: object) -> tuple[bytes, dict[str, Any]]:
         tensors = outputs(self.stub.ModelInfer(request("encoder", texts, options), timeout=30))
@@ -94,17 +96,40 @@ class Caller:
             add_bytes(message, "STEP", [np.array(step, "<i4").tobytes()])
         return outputs(self.stub.ModelInfer(message, timeout=30))
 
+    def status(self) -> dict[str, Any]:
+        """What `server_status` tells."""
+        message = service_pb2.ModelInferRequest(model_name="server_status")
+        return json.loads(outputs(self.stub.ModelInfer(message, timeout=10))["STATUS"][0])
+
     def close(self) -> None:
         self.channel.close()
 
 
 class StreamError(Exception):
-    """A stream ended with an error."""
+    """A stream was refused, failed, or ended as no stream may: with an error response."""
 
 
-def request(model: str, texts: Sequence[str | bytes], options: dict[str, Any] | bytes) -> service_pb2.ModelInferRequest:
+def stream_pieces(responses: Iterator[service_pb2.ModelStreamInferResponse]) -> Iterator[dict[str, Any]]:
+    """Each response's CHUNK, FINAL and DETAILS; refusals are among them, as DETAILS.error."""
+    for response in responses:
+        if response.error_message:
+            raise StreamError(f"error response: {response.error_message}")
+        tensors = outputs(response.infer_response)
+        yield {
+            "chunk": tensors["CHUNK"][0].decode(),
+            "final": bool(tensors["FINAL"][0]),
+            "details": json.loads(tensors["DETAILS"][0]),
+        }
+
+
+def request(
+    model: str, texts: Sequence[str | bytes], options: dict[str, Any] | bytes, bundle: str | None = None
+) -> service_pb2.ModelInferRequest:
+    """A call of the Triton model `model`; `bundle` is needed where a server has several."""
     message = service_pb2.ModelInferRequest(model_name=model)
     add_bytes(message, "TEXT", [text if isinstance(text, bytes) else text.encode() for text in texts])
+    if bundle is not None:
+        add_bytes(message, "MODEL", [bundle.encode()])
     if options:
         add_bytes(message, "OPTIONS", [options if isinstance(options, bytes) else json.dumps(options).encode()])
     return message

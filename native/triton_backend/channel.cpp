@@ -20,7 +20,7 @@ ChannelClosed closed(const std::string& what) { return ChannelClosed(what + ": "
 Channel::Channel(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (socket_ < 0) throw closed("there is no socket to be had");
+  if (socket_ < 0) throw closed("no socket can be opened");
   if (path.size() >= sizeof address.sun_path) {
     ::close(socket_);
     throw ChannelClosed(path + " is too long for the name of a socket");
@@ -40,7 +40,7 @@ void Channel::send(const Frame& frame) {
   const std::string bytes = frame.encoded();
   const std::lock_guard<std::mutex> lock(guard_);
   const std::size_t sent = backlog_.empty() ? write(bytes.data(), bytes.size()) : 0;
-  if (backlog_.size() + bytes.size() - sent > kMostFrameBytes) throw ChannelClosed("the other side has stopped reading");
+  if (backlog_.size() + bytes.size() - sent > kMaxFrameBytes) throw ChannelClosed("the other side has stopped reading");
   backlog_.append(bytes, sent);
   has_backlog_.store(!backlog_.empty(), std::memory_order_relaxed);
 }

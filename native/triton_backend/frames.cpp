@@ -26,7 +26,7 @@ Frame decoded(const char* body, std::size_t size) {
 std::string Frame::encoded() const {
   std::size_t size = kHeader;
   for (const auto& part : parts) size += kLength + part.size();
-  if (size > kMostFrameBytes) throw BrokenStream("a message is longer than a frame may be");
+  if (size > kMaxFrameBytes) throw BrokenStream("a message is longer than a frame may be");
   std::string text;
   text.reserve(kLength + size);
   append_number(text, static_cast<std::uint32_t>(size));
@@ -45,7 +45,7 @@ void FrameReader::feed(const char* bytes, std::size_t count, std::vector<Frame>&
   std::size_t start = 0;
   while (held_.size() - start >= kLength) {
     const std::size_t size = number_at<std::uint32_t>(held_.data() + start);
-    if (size < kHeader || size > kMostFrameBytes) throw BrokenStream("a message claims an impossible size");
+    if (size < kHeader || size > kMaxFrameBytes) throw BrokenStream("a message claims an impossible size");
     if (held_.size() - start - kLength < size) break;
     frames.push_back(decoded(held_.data() + start + kLength, size));
     start += kLength + size;

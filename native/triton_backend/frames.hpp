@@ -17,7 +17,6 @@ enum class Kind : std::uint8_t {
   encode = 4,
   decode = 5,
   cancel = 6,
-  started = 10,
   answer = 11,
   chunk = 12,
   error = 13,
@@ -26,9 +25,9 @@ enum class Kind : std::uint8_t {
   routes = 30,
 };
 
-constexpr std::size_t kMostFrameBytes = std::size_t{256} << 20;
+constexpr std::size_t kMaxFrameBytes = std::size_t{256} << 20;
 
-// What came over a socket is not what we say to each other.
+// What came over a socket is none of our frames.
 struct BrokenStream : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -40,6 +39,9 @@ struct Frame {
 
   std::string encoded() const;
 };
+
+// The parts of a request's frame: when it arrived, its options (of a session: its name), then the texts or the command.
+constexpr std::size_t kOptionsPart = 1, kSessionPart = 1;
 
 // Turns the bytes of a stream into frames, however they were cut on the way.
 class FrameReader {
@@ -61,6 +63,13 @@ Number number_at(const char* bytes) {
   Number number;
   __builtin_memcpy(&number, bytes, sizeof number);
   return number;
+}
+
+// The one number that a part holds.
+template <typename Number>
+Number number_in(const std::string& part) {
+  if (part.size() != sizeof(Number)) throw BrokenStream("a part has another size than the number it should hold");
+  return number_at<Number>(part.data());
 }
 
 }  // namespace dragoman

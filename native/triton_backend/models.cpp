@@ -3,7 +3,7 @@
 namespace dragoman {
 namespace {
 
-// (rows, columns), as it lies in a part of a frame
+// (rows, columns) of a part
 std::vector<std::int64_t> grid(const std::string& part) {
   if (part.size() != 2 * sizeof(std::uint32_t)) throw BrokenStream("an answer without a shape");
   return {number_at<std::uint32_t>(part.data()), number_at<std::uint32_t>(part.data() + sizeof(std::uint32_t))};
@@ -47,19 +47,44 @@ std::vector<OutputTensor> decoder_outputs(const Frame& frame) {
   };
 }
 
+std::vector<OutputTensor> status_outputs(const Frame& frame) {
+  return {{"STATUS", TRITONSERVER_TYPE_BYTES, {1}, serialised(frame.parts, 0, 1)}};
+}
+
+std::vector<InputSpec> text_inputs() {
+  return {
+      {"OPTIONS", Role::part, &Limits::max_options_bytes},
+      {"TEXT", Role::texts, &Limits::max_text_bytes},
+      {"MODEL", Role::model, &Limits::max_name_bytes},
+  };
+}
+
+std::vector<InputSpec> session_inputs() {
+  return {
+      {"SESSION", Role::part, &Limits::max_name_bytes},
+      {"COMMAND", Role::part, &Limits::max_command_bytes},
+      {"STEP", Role::part, &Limits::max_command_bytes},
+  };
+}
+
 }  // namespace
 
 const Model* find_model(const std::string& name) {
   static const std::vector<Model> models = {
-      {"translate", Kind::translate, {{"OPTIONS", true}, {"TEXT", false}}, translate_outputs},
-      {"translate_stream", Kind::stream, {{"OPTIONS", true}, {"TEXT", false}}, stream_outputs},
-      {"encoder", Kind::encode, {{"OPTIONS", true}, {"TEXT", false}}, encoder_outputs},
-      {"decoder", Kind::decode, {{"SESSION", true}, {"COMMAND", true}, {"STEP", true}}, decoder_outputs},
+      {"translate", Kind::translate, false, text_inputs(), translate_outputs},
+      {"translate_stream", Kind::stream, true, text_inputs(), stream_outputs},
+      {"encoder", Kind::encode, false, text_inputs(), encoder_outputs},
+      {"decoder", Kind::decode, false, session_inputs(), decoder_outputs},
+      {"server_status", std::nullopt, false, {{"QUERY", Role::ignored, &Limits::max_options_bytes}}, status_outputs},
   };
   for (const auto& model : models) {
     if (name == model.name) return &model;
   }
   return nullptr;
+}
+
+std::vector<OutputTensor> refused_stream_outputs(const Failure& failure) {
+  return stream_outputs({Kind::answer, 0, {"", failure.details()}});
 }
 
 }  // namespace dragoman

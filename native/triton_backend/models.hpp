@@ -1,6 +1,7 @@
-// Our Triton models: which inputs make a request's frame, and which outputs an answer's frame becomes.
+// Our Triton models (dragoman.wire.MODELS): which inputs make a request's frame, and which outputs an answer's frame becomes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,16 @@ namespace dragoman {
 
 struct Model {
   const char* name;
-  Kind kind;
-  // In the order of the frame's parts; the strings of the last one follow one after the other.
-  std::vector<std::pair<const char*, bool>> inputs;  // name, and whether it may be left out
+  std::optional<Kind> kind;       // of its requests' frames; none: the backend answers by itself
+  bool is_stream;                 // refused by an ordinary last response instead of an error
+  std::vector<InputSpec> inputs;  // in the order of the frame's parts
   std::vector<OutputTensor> (*outputs)(const Frame& frame);
 };
 
 // nullptr when there is none of that name.
 const Model* find_model(const std::string& name);
+
+// The last response of a stream that is refused or fails.
+std::vector<OutputTensor> refused_stream_outputs(const Failure& failure);
 
 }  // namespace dragoman

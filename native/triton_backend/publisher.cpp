@@ -29,7 +29,7 @@ void Publisher::take_metrics(const Engine& engine, const Frame& frame) {
   const auto& parts = frame.parts;  // name, label, amount of each
   for (std::size_t at = 0; at + 2 < parts.size(); at += 3) {
     const auto& name = parts[at];
-    const auto amount = number_at<double>(parts[at + 2].data());
+    const auto amount = number_in<double>(parts[at + 2]);
     if (series_.at(name).kind == "counter") {
       apply(name, engine.bundle, parts[at + 1], amount);
     } else {
@@ -53,6 +53,8 @@ void Publisher::take_table(const RoutingTable& table) {
     restarts_[what] = count;
   }
 }
+
+void Publisher::log_error(const std::string& text) noexcept { dragoman::log_error(text.c_str()); }
 
 // Of several engines the sum; of shares the mean.
 void Publisher::show_gauge(const std::string& name, const std::string& model) {

@@ -1,16 +1,16 @@
-// Puts our numbers on Triton's metrics endpoint: what dragoman.serving.triton.publisher is for a stub in Python.
+// Puts our numbers on Triton's metrics endpoint.
 #pragma once
 
 #include <map>
 #include <string>
 #include <tuple>
 
-#include "link.hpp"
+#include "engine_client.hpp"
 #include "triton.hpp"
 
 namespace dragoman {
 
-class Publisher : public Listener {
+class Publisher : public Observer {
  public:
   Publisher() = default;
   ~Publisher() override;
@@ -21,6 +21,7 @@ class Publisher : public Listener {
   void take_metrics(const Engine& engine, const Frame& frame) override;
   // Counts restarts, and says which engines there are: those that are gone have no gauges.
   void take_table(const RoutingTable& table) override;
+  void log_error(const std::string& text) noexcept override;
 
  private:
   struct Series {

@@ -1,13 +1,17 @@
 #include "routes.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
-#include "asked_model.hpp"
+#include "text.hpp"
 
 namespace dragoman {
 namespace {
 
-constexpr std::size_t kShownCharacters = 60;
+constexpr std::size_t kShownBytes = 60;  // of a name that a caller sent
+
+// The parts of a ROUTES frame; of each bundle its name and its sockets follow.
+constexpr std::size_t kStatePart = 0, kLimitsPart = 1, kRestartsPart = 2, kStatusPart = 3, kFirstBundlePart = 4;
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts;
@@ -29,31 +33,42 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The part of a session's name that says which engine holds it.
+// The start of the names of an engine's sessions.
 std::string key_of(const std::string& socket) {
   const std::string name = socket.substr(socket.rfind('/') + 1), suffix = ".sock";
   const bool has_suffix = name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
   return has_suffix ? name.substr(0, name.size() - suffix.size()) : name;
 }
 
-std::uint64_t count_in(const std::string& part) {
-  if (part.size() != sizeof(std::uint64_t)) throw BrokenStream("a count of another size");
-  return number_at<std::uint64_t>(part.data());
+// The unsigned numbers that a part holds, exactly as many as there are places for them.
+void read_numbers(const std::string& part, std::initializer_list<std::uint64_t*> places) {
+  if (part.size() != places.size() * sizeof(std::uint64_t)) throw BrokenStream("a routing table with another number of numbers");
+  const char* at = part.data();
+  for (std::uint64_t* const place : places) {
+    *place = number_at<std::uint64_t>(at);
+    at += sizeof(std::uint64_t);
+  }
 }
 
 }  // namespace
 
 RoutingTable RoutingTable::from(const Frame& frame) {
-  // [draining and the longest hold, restarts of engines, of Triton, then of each bundle its name and its sockets]
-  constexpr std::size_t kFirstBundle = 3;
-  if (frame.parts.size() < kFirstBundle || frame.parts[0].size() != 1 + sizeof(double)) throw BrokenStream("no routing table");
+  const auto& parts = frame.parts;
+  if (parts.size() < kFirstBundlePart || parts[kStatePart].size() != sizeof(char) + sizeof(double)) {
+    throw BrokenStream("a frame that is no routing table");
+  }
   RoutingTable table;
-  table.draining = frame.parts[0][0] != 0;
-  table.hold_s = number_at<double>(frame.parts[0].data() + 1);
-  table.restarts = {{"engine", count_in(frame.parts[1])}, {"triton", count_in(frame.parts[2])}};
-  for (std::size_t at = kFirstBundle; at + 1 < frame.parts.size(); at += 2) {
-    table.bundles.push_back(frame.parts[at]);
-    table.sockets[frame.parts[at]] = split(frame.parts[at + 1], '\0');
+  table.draining = parts[kStatePart][0] != 0;
+  table.hold_s = number_at<double>(parts[kStatePart].data() + sizeof(char));
+  Limits& limits = table.limits;
+  read_numbers(
+      parts[kLimitsPart],
+      {&limits.max_texts, &limits.max_text_bytes, &limits.max_request_bytes, &limits.max_options_bytes, &limits.max_command_bytes});
+  read_numbers(parts[kRestartsPart], {&table.restarts["engine"], &table.restarts["triton"]});
+  table.status = parts[kStatusPart];
+  for (std::size_t at = kFirstBundlePart; at + 1 < parts.size(); at += 2) {
+    table.bundles.push_back(parts[at]);
+    table.sockets[parts[at]] = split(parts[at + 1], '\0');
   }
   return table;
 }
@@ -105,22 +120,18 @@ EnginePointer Routes::engine_of_session(const std::string& session) const {
   return nullptr;
 }
 
-bool Routes::bundle_for(const std::string& options, std::string& bundle, Failure& failure) const {
+std::string Routes::bundle_for(const std::string& model) const {
   const auto& bundles = table_.bundles;
-  if (bundles.size() == 1) {  // its engine judges the options itself
-    bundle = bundles[0];
-    return true;
+  if (bundles.empty()) throw RefusedRequest({code::kRestarting, "the server is starting; send it again"});
+  if (contains(bundles, model)) return model;
+  if (!model.empty()) {
+    const std::string shown = valid_utf8(model.substr(0, kShownBytes));
+    throw RefusedRequest({code::kInvalidRequest, "there is no model '" + shown + "' here; this server has " + joined(bundles)});
   }
-  const AskedModel asked = asked_model(options);
-  if (!asked.readable || contains(bundles, asked.name)) {
-    bundle = asked.readable ? asked.name : bundles[0];
-    return true;
+  if (bundles.size() > 1) {
+    throw RefusedRequest({code::kInvalidRequest, "this server has several models; set the input MODEL to one of " + joined(bundles)});
   }
-  failure = Failure::say(
-      "INVALID_REQUEST",
-      asked.named ? "there is no model '" + asked.name.substr(0, kShownCharacters) + "' here; this server has " + joined(bundles)
-                  : "this server has several models; set the option `model` to one of " + joined(bundles));
-  return false;
+  return bundles.front();
 }
 
 }  // namespace dragoman

@@ -8,22 +8,25 @@
 
 #include "channel.hpp"
 #include "failure.hpp"
+#include "limits.hpp"
 
 namespace dragoman {
 
-// What the supervisor tells every door, again whenever something changes (dragoman.serving.triton.routes.RoutingTable).
+// What the supervisor sends whenever something changes (dragoman.serving.triton.routes.RoutingTable).
 struct RoutingTable {
-  std::vector<std::string> bundles;
-  std::map<std::string, std::vector<std::string>> sockets;  // of the engines of each bundle that answer now
+  std::vector<std::string> bundles{};
+  std::map<std::string, std::vector<std::string>> sockets{};  // of the engines of each bundle that answer now
   bool draining = false;
-  double hold_s = 10.0;
-  std::map<std::string, std::uint64_t> restarts;  // since the supervisor started, by what was restarted
+  double hold_s = 10.0;                             // how long a request waits for an engine while there is none
+  std::map<std::string, std::uint64_t> restarts{};  // since the supervisor started, by what was restarted
+  Limits limits{};
+  std::string status{};  // what the model server_status answers
 
   static RoutingTable from(const Frame& frame);
   bool is_complete() const;  // every bundle has an engine
 };
 
-// One engine process as a door sees it; `key` starts the name of every session it holds.
+// A connection to one engine process; `key` starts the name of every session it holds.
 struct Engine {
   Engine(std::string bundle, const std::string& socket);
 
@@ -44,11 +47,11 @@ class Routes {
 
   const RoutingTable& table() const { return table_; }
   const std::vector<EnginePointer>& all() const { return all_; }
-  // Who answers for `bundle` now: the one with the least to do, of idle ones the first; none while it is being restarted.
+  // The least busy engine that answers for `bundle` now, of idle ones the first; none while it is being restarted.
   EnginePointer engine(const std::string& bundle) const;
   EnginePointer engine_of_session(const std::string& session) const;
-  // The bundle that the options ask for; false when there is none, and then `failure` says why.
-  bool bundle_for(const std::string& options, std::string& bundle, Failure& failure) const;
+  // The bundle that a caller means by the tensor MODEL; throws RefusedRequest when there is none.
+  std::string bundle_for(const std::string& model) const;
 
  private:
   RoutingTable table_;

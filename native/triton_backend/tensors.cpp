@@ -8,55 +8,146 @@
 namespace dragoman {
 namespace {
 
-std::string bytes_of(TRITONBACKEND_Input* input, std::uint32_t buffers) {
+constexpr std::uint64_t kLengthBytes = sizeof(std::uint32_t);  // before each string of a BYTES tensor
+
+RefusedRequest invalid(const std::string& message) { return RefusedRequest({code::kInvalidRequest, message}); }
+
+// An input as Triton holds it.
+struct Input {
+  TRITONBACKEND_Input* handle = nullptr;
+  std::string name{};
+  std::uint64_t items = 0, bytes = 0;
+  std::uint32_t buffers = 0;
+};
+
+Input input_at(TRITONBACKEND_Request* request, std::uint32_t index) {
+  Input input;
+  check(TRITONBACKEND_RequestInputByIndex(request, index, &input.handle));
+  const char* name = nullptr;
+  TRITONSERVER_DataType type{};
+  const std::int64_t* shape = nullptr;
+  std::uint32_t dimensions = 0;
+  check(TRITONBACKEND_InputProperties(input.handle, &name, &type, &shape, &dimensions, &input.bytes, &input.buffers));
+  input.name = name;
+  if (type != TRITONSERVER_TYPE_BYTES) throw invalid(input.name + " must be of type BYTES");
+  if (dimensions != 1 || shape[0] < 0) throw invalid(input.name + " must have one dimension");
+  input.items = static_cast<std::uint64_t>(shape[0]);
+  return input;
+}
+
+std::vector<Input> inputs_of(TRITONBACKEND_Request* request) {
+  std::uint32_t count = 0;
+  check(TRITONBACKEND_RequestInputCount(request, &count));
+  std::vector<Input> inputs;
+  for (std::uint32_t index = 0; index < count; ++index) inputs.push_back(input_at(request, index));
+  return inputs;
+}
+
+std::string too_long(const std::string& what, std::uint64_t bytes, std::uint64_t most) {
+  return what + " has " + std::to_string(bytes) + " bytes; this server takes " + std::to_string(most);
+}
+
+std::string text_name(std::size_t number, std::uint64_t count) {
+  return count == 1 ? "the text" : "text " + std::to_string(number);
+}
+
+void check_texts(const Input& input, const Limits& limits) {
+  if (input.items > limits.max_texts) {
+    throw invalid(
+        std::to_string(input.items) + " texts are too many; this server takes " + std::to_string(limits.max_texts) +
+        ": send several requests");
+  }
+  if (input.items == 1 && input.bytes > kLengthBytes + limits.max_text_bytes) {
+    throw invalid(too_long(text_name(0, 1), input.bytes - kLengthBytes, limits.max_text_bytes) + ": send it in pieces");
+  }
+}
+
+void check_single(const Input& input, std::uint64_t most) {
+  if (input.items != 1) throw invalid(input.name + " must have one element, not " + std::to_string(input.items));
+  if (input.bytes > kLengthBytes + most) throw invalid(too_long(input.name, input.bytes - kLengthBytes, most));
+}
+
+void check_sizes(const std::vector<Input>& inputs, const std::vector<InputSpec>& specs, const Limits& limits) {
+  std::uint64_t bytes = 0;
+  for (const auto& input : inputs) {
+    bytes += input.bytes;
+    for (const auto& spec : specs) {
+      if (input.name != spec.name) continue;
+      if (spec.role == Role::texts) {
+        check_texts(input, limits);
+      } else {
+        check_single(input, limits.*spec.max_bytes);
+      }
+    }
+  }
+  if (bytes > limits.max_request_bytes) {
+    throw invalid(too_long("the request", bytes, limits.max_request_bytes) + ": send several requests");
+  }
+}
+
+// The bytes of an input, which Triton may hold in several buffers.
+std::string bytes_of(const Input& input) {
   std::string bytes;
-  for (std::uint32_t index = 0; index < buffers; ++index) {
+  bytes.reserve(input.bytes);
+  for (std::uint32_t index = 0; index < input.buffers; ++index) {
     const void* buffer = nullptr;
     std::uint64_t count = 0;
     TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
     std::int64_t memory_id = 0;
-    check(TRITONBACKEND_InputBuffer(input, index, &buffer, &count, &memory, &memory_id));
-    if (memory == TRITONSERVER_MEMORY_GPU) throw BadInput("texts in a GPU's memory are not taken; send them with the request");
+    check(TRITONBACKEND_InputBuffer(input.handle, index, &buffer, &count, &memory, &memory_id));
+    if (memory == TRITONSERVER_MEMORY_GPU) throw invalid("texts in a GPU's memory are not taken; send them with the request");
     bytes.append(static_cast<const char*>(buffer), count);
   }
   return bytes;
 }
 
 // u32 length · bytes, for every element; the lengths are the caller's and may lie.
-std::vector<std::string> elements(const std::string& bytes, const std::string& name) {
+std::vector<std::string> strings_of(const Input& input) {
+  const std::string bytes = bytes_of(input);
   std::vector<std::string> found;
-  for (std::size_t at = 0; at < bytes.size();) {
+  found.reserve(input.items);
+  for (std::size_t at = 0; at < bytes.size() && found.size() <= input.items;) {
     const std::size_t left = bytes.size() - at;
-    const std::size_t length = left < sizeof(std::uint32_t) ? left : number_at<std::uint32_t>(bytes.data() + at);
-    if (left < sizeof(std::uint32_t) || left - sizeof(std::uint32_t) < length) throw BadInput(name + " is shorter than its lengths say");
-    found.emplace_back(bytes, at + sizeof(std::uint32_t), length);
-    at += sizeof(std::uint32_t) + length;
+    const std::size_t length = left < kLengthBytes ? left : number_at<std::uint32_t>(bytes.data() + at);
+    if (left < kLengthBytes || left - kLengthBytes < length) throw invalid(input.name + " is shorter than its lengths say");
+    found.emplace_back(bytes, at + kLengthBytes, length);
+    at += kLengthBytes + length;
   }
+  if (found.size() != input.items) throw invalid(input.name + " has another number of elements than its shape says");
   return found;
+}
+
+std::vector<std::string> texts_of(const Input& input, std::uint64_t max_text_bytes) {
+  auto texts = strings_of(input);
+  for (std::size_t number = 0; number < texts.size(); ++number) {
+    if (texts[number].size() <= max_text_bytes) continue;
+    throw invalid(too_long(text_name(number, texts.size()), texts[number].size(), max_text_bytes) + ": send it in pieces");
+  }
+  return texts;
 }
 
 }  // namespace
 
-std::vector<std::string> strings_of(TRITONBACKEND_Request* request, const std::string& input, const std::vector<std::string>& missing) {
-  std::uint32_t count = 0;
-  check(TRITONBACKEND_RequestInputCount(request, &count));
-  for (std::uint32_t index = 0; index < count; ++index) {
-    TRITONBACKEND_Input* found = nullptr;
-    check(TRITONBACKEND_RequestInputByIndex(request, index, &found));
-    const char* name = nullptr;
-    TRITONSERVER_DataType type{};
-    const std::int64_t* shape = nullptr;
-    std::uint32_t dimensions = 0, buffers = 0;
-    std::uint64_t size = 0;
-    check(TRITONBACKEND_InputProperties(found, &name, &type, &shape, &dimensions, &size, &buffers));
-    if (input != name) continue;
-    if (type != TRITONSERVER_TYPE_BYTES) throw BadInput(input + " must be of type BYTES");
-    auto strings = elements(bytes_of(found, buffers), input);
-    const bool is_whole = dimensions == 1 && shape[0] == static_cast<std::int64_t>(strings.size());
-    if (!is_whole) throw BadInput(input + " has another number of elements than its shape says");
-    return strings;
+void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits, Request& request) {
+  const auto inputs = inputs_of(from);
+  check_sizes(inputs, specs, limits);
+  for (const auto& spec : specs) {
+    const auto is_it = [&spec](const Input& input) { return input.name == spec.name; };
+    const auto input = std::find_if(inputs.begin(), inputs.end(), is_it);
+    if (spec.role == Role::ignored) continue;
+    if (spec.role == Role::texts) {
+      if (input == inputs.end()) continue;
+      auto texts = texts_of(*input, limits.*spec.max_bytes);
+      std::move(texts.begin(), texts.end(), std::back_inserter(request.parts));
+      continue;
+    }
+    std::string value = input == inputs.end() ? "" : std::move(strings_of(*input).front());
+    if (spec.role == Role::model) {
+      request.bundle = std::move(value);
+    } else {
+      request.parts.push_back(std::move(value));
+    }
   }
-  return missing;
 }
 
 std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request) {

@@ -5,22 +5,33 @@
 #include <string>
 #include <vector>
 
+#include "limits.hpp"
+#include "request.hpp"
 #include "triton.hpp"
 
 namespace dragoman {
 
-// The inputs are not what they claim to be: told to the caller.
-struct BadInput : std::runtime_error {
-  using std::runtime_error::runtime_error;
+// What an input is for.
+enum class Role {
+  part,     // one string, a part of the frame
+  texts,    // strings, the last parts of the frame
+  model,    // the name of the bundle
+  ignored,  // one string that nothing depends on
 };
 
-// The strings of an input; `missing` where the caller left it out.
-std::vector<std::string> strings_of(TRITONBACKEND_Request* request, const std::string& input, const std::vector<std::string>& missing);
+struct InputSpec {
+  const char* name;
+  Role role;
+  std::uint64_t Limits::*max_bytes;  // of one string
+};
+
+// Reads a request's inputs. Sizes are checked before a byte is copied; throws RefusedRequest with the value and the limit.
+void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits, Request& request);
 
 // Which outputs the caller asked for.
 std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request);
 
-// Strings from `first` to the end, as Triton serialises them.
+// Strings from `first` on, as Triton serialises them.
 std::string serialised(const std::vector<std::string>& strings, std::size_t first, std::size_t count);
 
 struct OutputTensor {

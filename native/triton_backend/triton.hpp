@@ -1,8 +1,9 @@
-// The little that we use of Triton's C interface for backends, version 1. The server has these functions, and the dynamic
-// linker finds them there: nothing of Triton is needed to compile.
+// The part of Triton's C interface for backends that is used here. The server has these functions, and the dynamic linker
+// finds them there: nothing of Triton is needed to compile.
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 extern "C" {
 
@@ -12,6 +13,7 @@ struct TRITONBACKEND_Model;
 struct TRITONBACKEND_ModelInstance;
 struct TRITONBACKEND_Request;
 struct TRITONBACKEND_Response;
+struct TRITONBACKEND_ResponseFactory;
 struct TRITONBACKEND_Input;
 struct TRITONBACKEND_Output;
 struct TRITONSERVER_Metric;
@@ -51,6 +53,9 @@ const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error);
 TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const char* file, int line, const char* message);
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(std::uint32_t* major, std::uint32_t* minor);
+TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend* backend, void** state);
+TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state);
+TRITONSERVER_Error* TRITONBACKEND_ModelBackend(TRITONBACKEND_Model* model, TRITONBACKEND_Backend** backend);
 TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name);
 TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state);
 TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state);
@@ -83,6 +88,9 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
 TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(
     TRITONBACKEND_Output* output, void** buffer, std::uint64_t bytes, TRITONSERVER_MemoryType* memory, std::int64_t* memory_id);
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response, std::uint32_t flags, TRITONSERVER_Error* error);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFactory** factory, TRITONBACKEND_Request* request);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory);
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_ResponseFactory* factory, std::uint32_t flags);
 
 TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name, TRITONSERVER_ParameterType type, const void* value);
 void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter);
@@ -97,16 +105,18 @@ TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double v
 
 }  // extern "C"
 
-#include <stdexcept>
-
 namespace dragoman {
+
+// The version of that interface: of another major number it means other things, in an older minor one functions are missing
+// (the last of them that we use, TRITONBACKEND_RequestIsCancelled, came with 1.16, Triton 2.39).
+constexpr std::uint32_t kApiMajor = 1, kApiMinMinor = 16;
 
 // Triton refused something.
 struct TritonError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws what Triton complains of.
+// Throws Triton's error.
 inline void check(TRITONSERVER_Error* error) {
   if (error == nullptr) return;
   const TritonError thrown(TRITONSERVER_ErrorMessage(error));
@@ -115,8 +125,13 @@ inline void check(TRITONSERVER_Error* error) {
 }
 
 // For the last things that are done to a request: nobody is left who could be told.
-inline void ignore(TRITONSERVER_Error* error) {
+inline void ignore(TRITONSERVER_Error* error) noexcept {
   if (error != nullptr) TRITONSERVER_ErrorDelete(error);
+}
+
+// Into the server's log, for what callers are not told.
+inline void log_error(const char* text) noexcept {
+  ignore(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "dragoman", 0, text));
 }
 
 }  // namespace dragoman

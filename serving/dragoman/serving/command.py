@@ -69,7 +69,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     life.add_argument("--start-timeout", type=seconds, default=times.start_s, metavar="S")
     life.add_argument("--hang-timeout", type=seconds, default=times.hang_s, metavar="S", help="a silent engine is replaced")
     life.add_argument("--drain-timeout", type=seconds, default=times.drain_s, metavar="S")
-    life.add_argument("--no-door", action="store_true", help="take requests in Python, as where the door can't be built")
     life.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     life.add_argument("--log-requests", action="store_true", help="log a line for each request (never its text)")
 
@@ -118,7 +117,6 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
             max_beam_size=arguments.max_beam_size,
         ),
         times=KeeperTimes(arguments.start_timeout, arguments.hang_timeout, arguments.drain_timeout),
-        door=not arguments.no_door,
         log_level=arguments.log_level,
         log_requests=arguments.log_requests,
     )

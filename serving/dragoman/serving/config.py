@@ -40,8 +40,6 @@ class ServerConfig:
     limits: Limits = field(default_factory=Limits)
     times: KeeperTimes = field(default_factory=KeeperTimes)
     hold_s: float = 10.0
-    door: bool = True
-    """Let the door take requests, where it is built; else Triton's Python stubs do."""
     log_level: str = "info"
     log_requests: bool = False
 
@@ -54,7 +52,7 @@ class ServerConfig:
             bundle.name, bundle.path, self.engine, self.limits, self.probe_id, self.log_level, self.log_requests
         )
 
-    def triton_flags(self, models: Path, backend_directory: Path, shared_memory_prefix: str) -> TritonFlags:
+    def triton_flags(self, models: Path, backend_directory: Path) -> TritonFlags:
         return TritonFlags(
             model_repository=models,
             backend_directory=backend_directory,
@@ -63,5 +61,4 @@ class ServerConfig:
             http=self.http,
             tls=self.tls,
             admin_token=self.admin_token,
-            shared_memory_prefix=shared_memory_prefix,
         )

@@ -125,8 +125,8 @@ METRICS = (
     RESTARTS,
 )
 
-PUBLISHED_BY = b"encoder"
-"""The stub that puts everybody's numbers on Triton's endpoint: it has little else to do."""
+PUBLISHED_BY = b"triton"
+"""How the Triton backend, which puts our numbers on Triton's endpoint, names itself in HELLO."""
 
 Change = tuple[str, str, float]
 """Series name, value of its label ("" without one), and what a counter grew by or a gauge is now."""

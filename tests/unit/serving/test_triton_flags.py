@@ -10,7 +10,6 @@ PLAIN = {
     "grpc": Address("127.0.0.1", 8001),
     "metrics": Address("127.0.0.1", 8002),
     "admin_token": "secret",
-    "shared_memory_prefix": "dragoman-x-",
 }
 
 

@@ -1,1 +1,1 @@
-"""How the supervisor, the engine process and the Triton stubs speak to each other: frames over unix sockets."""
+"""How the supervisor, the engine process and the Triton backend talk to each other: frames over unix sockets."""

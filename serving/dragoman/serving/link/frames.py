@@ -27,31 +27,31 @@ _LENGTH = struct.Struct("<I")
 
 
 class Kind(IntEnum):
-    """What a frame asks or says."""
+    """What a frame is about, and its parts."""
 
-    # a stub to an engine
-    HELLO = 1  # [stub name]
+    # the Triton backend to an engine (HELLO: to the supervisor, too)
+    HELLO = 1  # [who]: the first frame on every connection
     TRANSLATE = 2  # [arrival, options, text, …]
     STREAM = 3  # [arrival, options, text]
     ENCODE = 4  # [arrival, options, text, …]
     DECODE = 5  # [arrival, session, command, step]
     CANCEL = 6  # []
-    # an engine to a stub
-    STARTED = 10  # [request numbers]: they are in the running batch and die with this engine
-    ANSWER = 11  # the last word on a request; its parts depend on what was asked
-    CHUNK = 12  # [text]
-    ERROR = 13  # [error code, message]
+    # an engine to the Triton backend
+    STARTED = 10  # going
+    ANSWER = 11  # the last frame of a request; its parts depend on what was asked
+    CHUNK = 12  # [text, details]
+    ERROR = 13  # [error code, text as `wire.ErrorCode` spells it]: the last frame of a request, too
     METRICS = 14  # [name, label, amount, …]
     # the supervisor to an engine, and back
-    SETTINGS = 19  # [JSON]: the first word to a new engine
+    SETTINGS = 19  # [JSON]: the first frame to a new engine
     PING = 20
     PONG = 21  # [JSON]
     DRAIN = 22
     READY = 23  # [JSON]
     FAILED = 24  # [message]
-    # the supervisor to a stub
+    # the supervisor to the Triton backend
     SERIES = 29  # [name, kind, help, label, …]: what may come in METRICS
-    ROUTES = 30  # [state, restarts of engines and of Triton, then of each bundle its name and its sockets]
+    ROUTES = 30  # [state, limits, restarts, STATUS, then of each bundle its name and its sockets]: RoutingTable
 
 
 @dataclass(frozen=True, slots=True)

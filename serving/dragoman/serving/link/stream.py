@@ -1,4 +1,4 @@
-"""Frames over an asyncio stream: the supervisor's side of the link."""
+"""Frames over an asyncio stream: the supervisor's side."""
 
 from __future__ import annotations
 

@@ -9,20 +9,20 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from dragoman import native
 from dragoman.errors import ServeError
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.logs import event
 from dragoman.serving.supervisor.keeper import EngineKeeper
-from dragoman.serving.supervisor.stubs import StubDesk
+from dragoman.serving.supervisor.route_publisher import RoutePublisher
 from dragoman.serving.supervisor.triton_keeper import TritonKeeper
 from dragoman.serving.triton.installation import find_installation, model_repository
 from dragoman.serving.triton.probe import Probe
-from dragoman.serving.triton.repository import with_door
 from dragoman.serving.triton.routes import RoutingTable
+from dragoman.wire import WIRE_VERSION
 
 __all__ = ["Announcer", "Supervisor"]
 
@@ -64,7 +64,7 @@ class Supervisor:
         directory = Path(tempfile.mkdtemp(prefix="dragoman-"))  # 0700: sockets and secrets are ours alone
         try:
             self._lay_out(directory)
-            await self._desk.open()
+            await self._routes.open()
             try:
                 await self._unless(self._stop, self._start())
                 if not self._stop.is_set():
@@ -73,7 +73,7 @@ class Supervisor:
                 await self._drain()
             finally:
                 await self._all([self._triton.kill(), *(engine.kill() for engine in self._engines)])
-                self._desk.close()
+                self._routes.close()
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -82,19 +82,17 @@ class Supervisor:
         longest = max(len(name) for name in config.bundle_names) + len(f"{directory}/-999-9999.sock")
         if longest > _LONGEST_SOCKET_PATH:
             raise ServeError(f"{directory} is too long a path for unix sockets; set TMPDIR to a shorter one")
-        self._desk = StubDesk(directory / "stubs.sock", RoutingTable(bundles=config.bundle_names))
+        self._routes = RoutePublisher(directory / "routes.sock", RoutingTable(bundles=config.bundle_names, limits=config.limits))
         self._engines = [
             EngineKeeper(config.engine_settings(bundle), directory, config.times, self._publish, number)
             for bundle in config.bundles
             for number in range(1, config.engines + 1)
         ]
-        library = native.backend_library() if config.door else None
-        models = model_repository() if library is None else with_door(library, directory / "models")
-        installation = find_installation(directory / "triton", with_stubs=library is None)
+        installation = find_installation(directory / "triton")
         self._triton = TritonKeeper(
             installation,
-            config.triton_flags(models, installation.backend_directory, shared_memory_prefix=f"{directory.name}-"),
-            self._desk,
+            config.triton_flags(model_repository(), installation.backend_directory),
+            self._routes,
             self._engines,
             Probe(config.grpc, config.probe_id, config.tls, config.tls_server_name),
         )
@@ -131,18 +129,31 @@ class Supervisor:
         self._announcer.stopped()
 
     def _publish(self) -> None:
-        """Tell the stubs what is true now."""
+        """Tell the Triton backend what is true now."""
         answering = [(engine.name, str(engine.child.listens_at)) for engine in self._engines if engine.child]
         names = self._config.bundle_names
-        self._desk.publish(
+        self._routes.publish(
             RoutingTable(
                 bundles=names,
                 sockets={name: tuple(socket for bundle, socket in answering if bundle == name) for name in names},
                 draining=self._draining,
                 hold_s=self._config.hold_s,
                 restarts={"engine": sum(engine.restarts for engine in self._engines), "triton": self._triton.restarts},
+                limits=self._config.limits,
+                status=self._status(),
             )
         )
+
+    def _status(self) -> dict[str, Any]:
+        """STATUS of the wire contract."""
+        config = self._config
+        engines = {engine.name: engine for engine in self._engines}
+        return {
+            "wire_version": WIRE_VERSION,
+            "server": version("dragoman"),
+            "metrics": f"http://{config.metrics}/metrics" if config.metrics else None,
+            "bundles": [{"name": name, "version": engines[name].info.get("version")} for name in config.bundle_names],
+        }
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -13,23 +13,20 @@ from dragoman.errors import ServeError
 from dragoman.serving.logs import event
 from dragoman.serving.supervisor.tether import tethered
 from dragoman.serving.triton.flags import TritonFlags
-from dragoman.serving.triton.installation import Installation
+from dragoman.serving.triton.installation import SUPERVISOR_VARIABLE, Installation
 from dragoman.serving.triton.probe import Probe
-from dragoman.serving.triton.stub_link import SUPERVISOR_VARIABLE
 
 __all__ = ["TritonChild"]
 
 _log = logging.getLogger(__name__)
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
 _POLL_S = 0.05
 
 
 class TritonChild:
     """A running tritonserver with our models in it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, flags: TritonFlags) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self._flags = flags
         self._last_words: deque[str] = deque(maxlen=20)
         self._log_reader = asyncio.create_task(self._forward_log())
 
@@ -43,7 +40,7 @@ class TritonChild:
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is the supervisor's to deal with
         )
-        return cls(process, flags)
+        return cls(process)
 
     async def wait_until_listening(self, probe: Probe, timeout_s: float) -> None:
         """Return when it takes requests; ServeError with its own last words when it ends instead."""
@@ -57,7 +54,7 @@ class TritonChild:
             await asyncio.sleep(_POLL_S)
 
     async def stop(self, timeout_s: float) -> None:
-        """End it; its stubs end with it, and their shared memory is removed."""
+        """End it."""
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         try:
@@ -67,13 +64,11 @@ class TritonChild:
         await self.kill()
 
     async def kill(self) -> None:
-        """End it and its stubs now: the session it leads is the group they are all in."""
+        """End it now, and whatever it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, 9)
         await self.process.wait()
         await self._log_reader
-        for region in _SHARED_MEMORY.glob(f"{self._flags.shared_memory_prefix}*"):
-            region.unlink(missing_ok=True)
 
     async def _forward_log(self) -> None:
         if self.process.stdout is None:

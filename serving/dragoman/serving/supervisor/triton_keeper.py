@@ -1,4 +1,4 @@
-"""Keeps a tritonserver running: replaces it when it ends, when a stub of it dies, or when a real request gets no answer."""
+"""Keeps a tritonserver running: replaces it when it ends, when its backend is gone, or when a real request gets no answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dragoman.errors import ServeError
 from dragoman.serving.logs import event
 from dragoman.serving.supervisor.keeper import Backoff, EngineKeeper
-from dragoman.serving.supervisor.stubs import StubDesk
+from dragoman.serving.supervisor.route_publisher import RoutePublisher
 from dragoman.serving.supervisor.triton_child import TritonChild
 from dragoman.serving.triton.flags import TritonFlags
 from dragoman.serving.triton.installation import Installation
@@ -25,14 +25,14 @@ _FAILED_PROBES = 2
 
 
 class TritonKeeper:
-    """One Triton and the desk its stubs report to."""
+    """One Triton and the publisher its backend listens to."""
 
     def __init__(
-        self, installation: Installation, flags: TritonFlags, desk: StubDesk, engines: Sequence[EngineKeeper], probe: Probe
+        self, installation: Installation, flags: TritonFlags, routes: RoutePublisher, engines: Sequence[EngineKeeper], probe: Probe
     ) -> None:
         self.restarts = 0
         self.child: TritonChild | None = None
-        self._installation, self._flags, self._desk = installation, flags, desk
+        self._installation, self._flags, self._routes = installation, flags, routes
         self._engines, self._probe = engines, probe
         self._bundles = list(dict.fromkeys(engine.name for engine in engines))
         self._backoff = Backoff()
@@ -41,7 +41,7 @@ class TritonKeeper:
     async def start(self, timeout_s: float) -> None:
         """Start Triton and return when every bundle has answered a real request through it."""
         self._start_timeout_s = timeout_s
-        self.child = await TritonChild.start(self._installation, self._flags, self._desk.socket)
+        self.child = await TritonChild.start(self._installation, self._flags, self._routes.socket)
         await self.child.wait_until_listening(self._probe, timeout_s)
         try:
             for name in self._bundles:
@@ -60,7 +60,7 @@ class TritonKeeper:
             await self._replace()
 
     async def stop(self, timeout_s: float) -> None:
-        self._desk.forget_stubs()
+        self._routes.forget_backend()
         if self.child is not None:
             await self.child.stop(timeout_s)
 
@@ -71,7 +71,7 @@ class TritonKeeper:
     async def _until_useless(self, child: TritonChild) -> str:
         reasons = {
             asyncio.create_task(child.process.wait()): "it ended",
-            asyncio.create_task(self._desk.lost.wait()): "one of its stubs died",
+            asyncio.create_task(self._routes.lost.wait()): "its backend is gone",
             asyncio.create_task(self._until_unanswered()): "a real request got no answer",
         }
         try:
@@ -103,7 +103,7 @@ class TritonKeeper:
     async def _replace(self) -> None:
         while True:
             await self.kill()
-            self._desk.forget_stubs()
+            self._routes.forget_backend()
             await asyncio.sleep(self._backoff.delay_s(time.monotonic()))
             try:
                 await self.start(self._start_timeout_s)

@@ -43,7 +43,6 @@ class TritonFlags:
     grpc: Address
     metrics: Address | None
     admin_token: str
-    shared_memory_prefix: str
     http: Address | None = None
     tls: Tls | None = None
     exit_timeout_s: int = 10
@@ -57,10 +56,6 @@ class TritonFlags:
             "--model-control-mode=none",
             f"--exit-timeout-secs={self.exit_timeout_s}",
             f"--log-info={_flag(self.verbose)}",
-            # Each stub keeps a shared-memory region; the prefix lets us find what a killed one left behind.
-            f"--backend-config=python,shm-region-prefix-name={self.shared_memory_prefix}",
-            "--backend-config=python,shm-default-byte-size=4194304",
-            "--backend-config=python,shm-growth-byte-size=1048576",
             *self._grpc(),
             *self._http(),
             *self._metrics(),

@@ -19,7 +19,7 @@ _OURS = tuple(code.value for code in wire.ErrorCode)
 
 
 class ProbeFailed(Exception):
-    """Nobody answered, or not one of us."""
+    """There was no answer, or none of dragoman's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class Probe:
                 raise ProbeFailed(f"{error.code().name}: {details}") from None
 
     def _request(self, bundle: str) -> service_pb2.ModelInferRequest:
-        options = {"model": bundle, "request_id": self.request_id, "max_length": 1, "beam_size": 1, "cache": False}
+        options = {"request_id": self.request_id, "max_length": 1, "beam_size": 1, "cache": False}
         request = service_pb2.ModelInferRequest(model_name=wire.TRANSLATE.name)
-        for tensor, value in ((wire.TEXT, _TEXT), (wire.OPTIONS, json.dumps(options).encode())):
+        sent = ((wire.TEXT, _TEXT), (wire.OPTIONS, json.dumps(options).encode()), (wire.MODEL, bundle.encode()))
+        for tensor, value in sent:
             request.inputs.add(name=tensor.name, datatype=tensor.dtype, shape=[1]).contents.bytes_contents.append(value)
         return request
 

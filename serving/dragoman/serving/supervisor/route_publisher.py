@@ -1,4 +1,4 @@
-"""The supervisor's line to Triton's stubs: tells them where the engines are, notices when one of them dies."""
+"""The supervisor's connection to the Triton backend: tells it where the engines are, notices when it is gone."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dragoman.serving.link.stream import FrameStream
 from dragoman.serving.metrics import series_frame
 from dragoman.serving.triton.routes import RoutingTable
 
-__all__ = ["StubDesk"]
+__all__ = ["RoutePublisher"]
 
 
-class StubDesk:
-    """Every stub of the running Triton connects here and is told each new routing table.
+class RoutePublisher:
+    """The backend of the running Triton connects here and is sent each new routing table.
 
-    Triton does not notice when a stub dies. Its connection does, at once: that sets `lost`.
+    `lost` is set when that connection ends: the backend is gone, whatever else of Triton is still there.
     """
 
     def __init__(self, socket: Path, table: RoutingTable) -> None:
         self.socket, self.table = socket, table
         self.lost = asyncio.Event()
-        self._streams: dict[FrameStream, str] = {}
+        self._streams: set[FrameStream] = set()
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self) -> None:
@@ -35,29 +35,30 @@ class StubDesk:
         for stream in self._streams:
             stream.send(frame)
 
-    def forget_stubs(self) -> None:
-        """Triton is being replaced: its stubs may go without being missed."""
+    def forget_backend(self) -> None:
+        """Triton is being replaced: the end of its connection is no loss."""
         for stream in self._streams:
             stream.close()
         self._streams.clear()
         self.lost.clear()
 
     def close(self) -> None:
-        self.forget_stubs()
+        self.forget_backend()
         if self._server is not None:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = FrameStream(reader, writer)
         try:
-            hello = await stream.receive()
-            self._streams[stream] = hello.parts[0].decode()
+            await stream.receive()  # HELLO
+            self._streams.add(stream)
             stream.send(series_frame())
             stream.send(self.table.frame())
             while True:
                 await stream.receive()
         except ServeError:
-            if self._streams.pop(stream, None) is not None:
+            if stream in self._streams:
+                self._streams.discard(stream)
                 self.lost.set()
         finally:
             stream.close()
