@@ -1,6 +1,6 @@
 """Compiles the native libraries while a wheel is built, and names the wheel's platform.
 
-On Linux x86-64 a wheel has the libraries inside; elsewhere, or with DRAGOMAN_PURE_WHEEL=1, it is pure Python without serving.
+On Linux x86-64 a wheel has the libraries inside; elsewhere, or with DRAGOMAN_PURE_WHEEL=1, it is pure Python: no serving.
 """
 
 from __future__ import annotations
