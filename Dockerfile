@@ -44,7 +44,6 @@ FROM ${TRITON_IMAGE}:${TRITON_TAG}${TRITON_DIGEST:+@${TRITON_DIGEST}} AS serving
 # container, or container-gpu: ONNX Runtime with the CUDA and TensorRT providers.
 ARG EXTRA=container
 COPY constraints/python3.12.txt /constraints.txt
-# Into the image's own Python: Triton's stub starts that interpreter.
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     python3 -m pip install --no-cache-dir --break-system-packages --constraint /constraints.txt \
         "$(echo /wheels/*.whl)[${EXTRA}]"
@@ -59,6 +58,6 @@ USER 10001:10001
 WORKDIR /tmp
 EXPOSE 8001 8002
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=3 CMD ["dragoman", "probe", "--live", "--to", "127.0.0.1:8001"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=120s --retries=3 CMD ["dragoman", "probe", "--live", "--server", "127.0.0.1:8001"]
 ENTRYPOINT ["dragoman"]
 CMD ["serve", "--bundle", "/bundles/default", "--grpc-address", "0.0.0.0:8001", "--metrics-address", "0.0.0.0:8002"]

@@ -32,7 +32,8 @@ from benchmarks.results import write_results
 from benchmarks.statistics import ratios, spread
 from benchmarks.triton_server import triton_with
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Finished, Request
+from dragoman.serving.engine import Finished
+from dragoman.serving.engine import Sequence as EngineSequence
 from dragoman.serving.in_process import LoadedModel, open_model
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -177,16 +178,16 @@ def measure_throughput(server: Served, model: LoadedModel, texts: Sequence[str],
 
 def run_in_process(model: LoadedModel, texts: Sequence[str], beam_size: int) -> None:
     """A closed loop of 64, as the server sees it: one comes when one has gone, tokenised and detokenised here."""
-    waiting, options = list(enumerate(texts))[::-1], DecodingOptions(beam_size=beam_size)
+    waiting, options = list(texts)[::-1], DecodingOptions(beam_size=beam_size)
     opened = 0
     while waiting or model.engine.busy:
         while waiting and opened < CONCURRENCY:
-            number, text = waiting.pop()
-            model.engine.submit(Request(f"bench-{number}", tuple(model.tokenizer.encode(text)), options))
+            text = waiting.pop()
+            model.engine.submit(EngineSequence(tuple(model.tokenizer.encode(text)), options))
             opened += 1
         for happened in model.engine.step():
             if isinstance(happened, Finished):
-                model.tokenizer.decode(happened.hypotheses[0].tokens)
+                model.tokenizer.decode(happened.sequence.hypotheses[0].tokens)
                 opened -= 1
 
 

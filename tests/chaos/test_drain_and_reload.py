@@ -6,6 +6,8 @@ import json
 import shutil
 import signal
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +15,9 @@ import grpc
 import psutil
 import pytest
 
-from dragoman import native
 from served import Caller, Server, eventually, launch
 
 LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
-
-
-either_way = pytest.mark.parametrize("how", [[], ["--no-door"]], ids=["door", "stubs"])
 
 
 @pytest.fixture
@@ -46,15 +44,11 @@ def private_directory(temporary: Path) -> str:
 
 
 class TestDrain:
-    @either_way
     def test_finishes_what_was_admitted_refuses_the_rest_and_leaves_nothing(
-        self, reference_bundle: Path, temporary: Path, how: list[str]
+        self, reference_bundle: Path, temporary: Path
     ) -> None:
-        with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1", *how) as server:
+        with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
             private = private_directory(temporary)
-            assert bool(shared_memory(private)) == bool(how or native.backend_library() is None), (
-                "stubs have some, the door has none"
-            )
             caller = server.caller()
             processes = everything_of(server)
             admitted = [caller.translate_later([LONG] * 40, cache=False, beam_size=4) for _ in range(12)]
@@ -72,6 +66,28 @@ class TestDrain:
         eventually(lambda: not any(process.is_running() for process in processes), timeout_s=5)
         assert shared_memory(private) == []
         assert list(temporary.glob("dragoman-*")) == []
+
+    def test_callers_get_answers_or_draining_until_their_connection_is_closed(self, reference_bundle: Path) -> None:
+        """Never NOT_FOUND, as if there were no such model, nor CANCELLED: neither says that another server may answer."""
+        with Server.start([f"en-de={reference_bundle}"], "--threads", "1") as server:
+            callers = [server.caller() for _ in range(8)]
+            ended: list[list[str]] = [[] for _ in callers]
+            threads = [
+                threading.Thread(target=call_until_refused, args=(caller, outcomes))
+                for caller, outcomes in zip(callers, ended, strict=True)
+            ]
+            for thread in threads:
+                thread.start()
+            eventually(lambda: all(outcomes for outcomes in ended))
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(30) == 0
+            for thread in threads:
+                thread.join(30)
+            for caller in callers:
+                caller.close()
+        seen = Counter(outcome for outcomes in ended for outcome in outcomes)
+        assert set(seen) <= {"ok", "DRAINING", "no connection"}, seen
+        assert seen["DRAINING"] >= len(callers), "every caller is told before its connection is closed"
 
     def test_a_second_signal_ends_at_once(self, reference_bundle: Path) -> None:
         with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
@@ -95,11 +111,10 @@ class TestDrain:
         assert not any(child.is_running() for child in family)
         assert list(temporary.glob("dragoman-*")) == []
 
-    @either_way
     def test_a_killed_supervisor_leaves_no_process_and_no_shared_memory(
-        self, reference_bundle: Path, temporary: Path, how: list[str]
+        self, reference_bundle: Path, temporary: Path
     ) -> None:
-        with Server.start([f"en-de={reference_bundle}"], *how) as server:
+        with Server.start([f"en-de={reference_bundle}"]) as server:
             processes = everything_of(server)
             server.process.kill()
             eventually(lambda: not any(process.is_running() for process in processes), timeout_s=20)
@@ -123,6 +138,21 @@ class TestReload:
             assert len(set(seen)) == 2
             assert set(after) == {seen[-1]}
             eventually(lambda: len(server.children()["engine"]) == 1)
+            caller.close()
+
+    def test_a_reload_follows_a_symbolic_link_to_its_new_target(self, reference_bundle: Path, tmp_path: Path) -> None:
+        for release in ("1", "2"):
+            shutil.copytree(reference_bundle, tmp_path / release)
+        rewrite_manifest(tmp_path / "2")
+        current = tmp_path / "current"
+        current.symlink_to("1")
+        with Server.start([f"en-de={current}"], "--threads", "1") as server:
+            caller = server.caller()
+            old = version(caller)
+            (tmp_path / "next").symlink_to("2")
+            (tmp_path / "next").replace(current)
+            server.process.send_signal(signal.SIGHUP)
+            eventually(lambda: version(caller) != old)
             caller.close()
 
     def test_streams_and_sessions_outlive_a_reload_too(self, reference_bundle: Path, tmp_path: Path) -> None:
@@ -171,6 +201,27 @@ def refusal(caller: Caller) -> str:
     except grpc.RpcError as error:
         return error.details().partition(":")[0]
     return ""
+
+
+def call_until_refused(caller: Caller, outcomes: list[str]) -> None:
+    """One call after the other until nobody listens any more."""
+    while not outcomes or outcomes[-1] != "no connection":
+        future = caller.translate_later(["Is anybody there?"], cache=False, beam_size=1)
+        error = future.exception()
+        outcomes.append("ok" if error is None else kind_of(error))
+
+
+def kind_of(error: grpc.RpcError) -> str:
+    """What a client may conclude from an error: our code, or that there is no connection, or the error itself."""
+    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+        return f"{error.code().name}: {error.details()}"
+    code = error.details().partition(":")[0]
+    return "DRAINING" if code == "DRAINING" else "no connection" if is_lost_connection(error.details()) else error.details()
+
+
+def is_lost_connection(details: str) -> bool:
+    words = ("socket closed", "connection reset", "connection refused", "failed to connect", "broken pipe", "goaway")
+    return any(each in details.lower() for each in words)
 
 
 def version(caller: Caller) -> str:

@@ -229,7 +229,7 @@ def test_a_server_that_ends_costs_no_call(server: Server, reference_bundle: Path
 
 
 def test_status_shows_a_working_server(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--to", server.grpc, "--metrics", server.metrics_url, "--watch", "0.2"]) == 0
+    assert main(["status", "--server", server.grpc, "--metrics", server.metrics_url, "--watch", "0.2"]) == 0
     shown = capsys.readouterr().out
     assert f"{server.grpc}\tready\ttriton" in shown
     assert "\ten-de\t" in shown
@@ -237,7 +237,7 @@ def test_status_shows_a_working_server(server: Server, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("flags", [[], ["--stream"], ["--decoding", "client"], ["--beam", "1"]])
 def test_the_command_translates(server: Server, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "Where is the station?", "--to", server.grpc, *flags]) == 0
+    assert main(["translate", "Where is the station?", "--server", server.grpc, *flags]) == 0
     assert capsys.readouterr().out == "Wo ist der Bahnhof?\n"
 
 

@@ -146,7 +146,8 @@ def test_impossible_requests_are_said_in_one_line(
     assert not (tmp_path / "b").exists()
 
 
-def test_ctrl_c_leaves_no_bundle_and_no_half_of_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_an_export_that_is_ended_leaves_no_bundle_and_no_half_of_one(tmp_path: Path, ending: signal.Signals) -> None:
     command = [DRAGOMAN, "export", str(REFERENCE_MODEL), "--output", str(tmp_path / "bundle")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + TIMEOUT_S
@@ -154,7 +155,7 @@ def test_ctrl_c_leaves_no_bundle_and_no_half_of_one(tmp_path: Path) -> None:
             assert process.poll() is None, process.communicate()[1]
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "dragoman export: interrupted"

@@ -16,7 +16,7 @@ from dragoman.serving.runtime.settings import RuntimeSettings
 
 limits = EngineLimits(max_rows=64, target_tokens_per_row=64, source_tokens_per_row=64, max_session_rows=16)
 model = open_model(pathlib.Path(sys.argv[1]), RuntimeSettings(threads=int(sys.argv[2])), limits)
-assert (model.engine.bell is None) == (sys.argv[2] == "1")
+assert (model.engine.wakeup_fd is None) == (sys.argv[2] == "1")
 usual = model.manifest.generation
 short, long = tuple(model.tokenizer.encode("Where is the station?")), (5,) * 400 + (0,)
 model.decode([short] * 64, dataclasses.replace(usual, beam_size=1, min_length=100))

@@ -53,7 +53,7 @@ def portable_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def completed(exported: Exported, bundle: Path, precision: Precision) -> Path:
     """A bundle of the portable graphs, which are in `bundle` already."""
     read = exported.checkpoint
-    for name, path in read.tokenizer_paths.items():
+    for name, path in read.tokenizer_plan.copied.items():
         shutil.copyfile(path, bundle / name)
     files = {path.name: record_file(path) for path in bundle.iterdir()}
     facts = (read.card, read.dimensions, read.tokens, read.generation, read.tokenizer)

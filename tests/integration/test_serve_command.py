@@ -73,17 +73,13 @@ class TestRefusesToStart:
         assert code == 1
         assert "raise --max-batch or --max-beam-size" in complaint
 
-    def test_with_a_numpy_that_the_stub_would_corrupt_tensors_with(
-        self, reference_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        described = tmp_path / "numpy-2.1.0.dist-info" / "METADATA"
-        described.parent.mkdir()
-        described.write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # found before the numpy that is really there
-        code, complaint = attempt("--bundle", str(reference_bundle), "--no-door")
+    @pytest.mark.parametrize("option", ["--grpc-address", "--http-address"])
+    def test_the_embedded_triton_to_other_machines(self, reference_bundle: Path, option: str) -> None:
+        code, complaint = attempt("--bundle", str(reference_bundle), option, "0.0.0.0:0")
         assert code == 1
-        assert "numpy 2.1.0 is installed, but the embedded Triton needs numpy 1" in complaint
-        assert "pip install 'numpy<2'" in complaint
+        assert f"{option} 0.0.0.0:" in complaint
+        assert "bring the embedded Triton 2.51 down" in complaint
+        assert "--allow-remote" in complaint
 
     def test_with_a_bundle_of_a_newer_schema(self, bundle: Path) -> None:
         manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))

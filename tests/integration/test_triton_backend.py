@@ -185,7 +185,9 @@ class TestRefusedStreams:
 class TestClassification:
     """A parameter that Triton's front end handles by itself; in 2.51 it divides by zero for outputs of type BYTES."""
 
-    @pytest.mark.parametrize(("model", "output"), [("translate", "TRANSLATION"), ("translate", "SCORE"), ("server_status", "STATUS")])
+    @pytest.mark.parametrize(
+        ("model", "output"), [("translate", "TRANSLATION"), ("translate", "SCORE"), ("server_status", "STATUS")]
+    )
     def test_of_an_output_does_not_bring_triton_down(self, caller: Caller, model: str, output: str) -> None:
         message = service_pb2.ModelInferRequest(model_name=model)
         if model == "translate":
@@ -247,7 +249,11 @@ class TestLimits:
 
     @pytest.mark.parametrize(
         ("name", "complaint"),
-        [("SESSION", "SESSION has 300000 bytes"), ("COMMAND", "COMMAND has 300000 bytes"), ("STEP", "STEP has 300000 bytes")],
+        [
+            ("SESSION", "SESSION has 300000 bytes"),
+            ("COMMAND", "COMMAND has 300000 bytes"),
+            ("STEP", "STEP has 300000 bytes"),
+        ],
     )
     def test_hold_for_sessions(self, caller: Caller, name: str, complaint: str) -> None:
         message = service_pb2.ModelInferRequest(model_name="decoder")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded
 from dragoman.search import DecodingOptions, Hypothesis
-from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, ModelFacts, Progress, Request
+from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, ModelFacts, Progress, Sequence
 from dragoman.serving.runtime.fake import FakeRuntime
 
 MODEL = ModelFacts(
@@ -31,7 +31,7 @@ class World:
     """An engine with a clock that only the test moves."""
 
     limits: EngineLimits
-    spare_room_is_free: bool = True
+    pads: bool = True
     calls_at_once: int = 1
     rows_together: int = 0
     now_s: float = 0.0
@@ -40,7 +40,7 @@ class World:
     def __post_init__(self) -> None:
         runtime = FakeRuntime(
             MODEL.target_vocabulary,
-            spare_room_is_free=self.spare_room_is_free,
+            pads=self.pads,
             calls_at_once=self.calls_at_once,
             rows_together=self.rows_together,
         )
@@ -63,11 +63,11 @@ class World:
 @cache
 def alone(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothesis, ...]:
     world = World(EngineLimits())
-    world.engine.submit(Request("alone", source, options))
+    sequence = Sequence(source, options)
+    world.engine.submit(sequence)
     world.finish()
-    (answer,) = (event for event in world.events if isinstance(event, Finished))
-    assert answer.error is None
-    return answer.hypotheses
+    assert sequence.error is None
+    return sequence.hypotheses
 
 
 @st.composite
@@ -107,68 +107,69 @@ ACTIONS = st.lists(
 
 @settings(max_examples=90, deadline=None)
 @given(ACTIONS, st.booleans(), st.integers(1, 3), st.sampled_from([0, 4, 100]))
-def test_every_request_gets_one_answer_and_it_is_its_own(
-    actions: list, spare_room_is_free: bool, calls_at_once: int, rows_together: int
+def test_every_sequence_gets_one_answer_and_it_is_its_own(  # noqa: PLR0912
+    actions: list, pads: bool, calls_at_once: int, rows_together: int
 ) -> None:
-    world = World(TIGHT, spare_room_is_free, calls_at_once, rows_together)
-    accepted: dict[str, Request] = {}
-    cancelled: set[str] = set()
+    world = World(TIGHT, pads, calls_at_once, rows_together)
+    accepted: dict[int, Sequence] = {}
+    cancelled: set[Sequence] = set()
     for number, (kind, what) in enumerate(actions):
         if kind == "submit":
             source, options, priority, patience, stream = what
             deadline_s = None if patience is None else world.now_s + patience
-            request = Request(f"r{number}", source, options, priority, deadline_s, stream)
+            sequence = Sequence(source, options, priority=priority, deadline_s=deadline_s, stream=stream, owner=options)
             try:
-                world.engine.submit(request)
+                world.engine.submit(sequence)
             except (Overloaded, InvalidRequest):
                 continue
-            accepted[request.id] = request
+            accepted[number] = sequence
         elif kind == "cancel":
-            name = f"r{what}"
-            if name in accepted and not any(isinstance(e, Finished) and e.request.id == name for e in world.events):
-                cancelled.add(name)
-            world.engine.cancel(name)
+            if what in accepted:
+                if accepted[what].ended_s is None:
+                    cancelled.add(accepted[what])
+                world.engine.cancel(accepted[what])
         else:
             for _ in range(what):
                 world.step()
     world.finish()
 
-    finished = [event for event in world.events if isinstance(event, Finished)]
-    assert sorted(answer.request.id for answer in finished) == sorted(accepted)
-    for answer in finished:
-        request = answer.request
-        if request.id in cancelled:
-            assert isinstance(answer.error, (Cancelled, DeadlineExceeded))
-        elif isinstance(answer.error, DeadlineExceeded):
-            assert request.deadline_s is not None
+    finished = [event.sequence for event in world.events if isinstance(event, Finished)]
+    assert len(finished) == len(accepted)
+    assert set(finished) == set(accepted.values())
+    for sequence in finished:
+        if sequence in cancelled:
+            assert isinstance(sequence.error, (Cancelled, DeadlineExceeded))
+        elif isinstance(sequence.error, DeadlineExceeded):
+            assert sequence.deadline_s is not None
         else:
-            assert answer.error is None
-            assert answer.hypotheses == alone(request.source, request.options)
-            if request.stream:
-                assert streamed(world.events, request) == answer.hypotheses[0].tokens
+            assert sequence.error is None
+            assert sequence.hypotheses == alone(sequence.source, sequence.owner)
+            if sequence.stream:
+                assert streamed(world.events, sequence) == sequence.hypotheses[0].tokens
     world.engine.close()
     gauges = world.engine.gauges()
     assert (gauges.running_rows, gauges.queued_requests, gauges.queued_tokens) == (0, 0, 0)
+    assert (gauges.kv_slots_reserved, gauges.kv_slots_in_use) == (0, 0)
 
 
-def streamed(events: list[Event], request: Request) -> tuple[int, ...]:
-    pieces = [event.tokens for event in events if isinstance(event, Progress) and event.request is request]
+def streamed(events: list[Event], sequence: Sequence) -> tuple[int, ...]:
+    pieces = [event.tokens for event in events if isinstance(event, Progress) and event.sequence is sequence]
     return tuple(token for piece in pieces for token in piece)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(SOURCES, some_options()), min_size=1, max_size=12), st.integers(1, 5))
-def test_a_cancelled_request_is_gone_after_the_next_step_wherever_it_is(requests: list, steps: int) -> None:
+def test_a_cancelled_sequence_is_gone_after_the_next_step_wherever_it_is(requests: list, steps: int) -> None:
     world = World(EngineLimits(max_rows=8, max_beam_size=4, encode_tokens_per_step=16))
-    for number, (source, options) in enumerate(requests):
-        world.engine.submit(Request(str(number), source, options))
+    sequences = [Sequence(source, options) for source, options in requests]
+    for sequence in sequences:
+        world.engine.submit(sequence)
     for _ in range(steps):
         world.step()
-    ended = {event.request.id for event in world.events if isinstance(event, Finished)}
-    running = {str(number) for number in range(len(requests))} - ended
-    for name in running:
-        world.engine.cancel(name)
+    running = {sequence for sequence in sequences if sequence.ended_s is None}
+    for sequence in running:
+        world.engine.cancel(sequence)
     world.events.clear()
     world.step()
-    assert {event.request.id for event in world.events} == running
+    assert {event.sequence for event in world.events} == running
     assert not world.engine.busy

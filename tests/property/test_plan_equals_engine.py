@@ -8,7 +8,7 @@ import pytest
 from dragoman.loadtest.planning.profile import Profile, StepTimes
 from dragoman.loadtest.planning.simulator import Server, simulate
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, EngineLimits, Finished, ModelFacts, Request
+from dragoman.serving.engine import Engine, EngineLimits, Finished, ModelFacts, Sequence
 from dragoman.serving.runtime.fake import FakeRuntime
 
 MODEL = ModelFacts(
@@ -28,14 +28,15 @@ def engine_latencies(arrivals_s: np.ndarray, lengths: np.ndarray, max_rows: int)
             now_s = max(now_s, float(arrivals_s[arrived]))
         while arrived < len(arrivals_s) and arrivals_s[arrived] <= now_s:
             length = int(lengths[arrived])
-            engine.submit(Request(str(arrived), (3, 4, 5), DecodingOptions(max_length=length, min_length=length)))
+            options = DecodingOptions(max_length=length, min_length=length)
+            engine.submit(Sequence((3, 4, 5), options, owner=arrived))
             arrived += 1
         events = engine.step()
         now_s += BASE_S + ROW_S * (engine.counters.decoded_rows - rows)
         rows = engine.counters.decoded_rows
         for event in events:
             if isinstance(event, Finished):
-                finished_s[int(event.request.id)] = now_s
+                finished_s[event.sequence.owner] = now_s
     return finished_s - arrivals_s
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import grpc.aio
 from tritonclient.grpc import service_pb2_grpc
 
 from dragoman.client.addresses import TLS, Addresses
@@ -21,7 +20,6 @@ __all__ = [
     "Connection",
     "Stub",
     "open_channels",
-    "open_channels_async",
     "stub_of",
 ]
 
@@ -36,6 +34,7 @@ Stub = Any
 """Triton's service on a channel; neither it nor gRPC has types."""
 
 _PING_TIMEOUT_MS = 5_000
+_CONNECT_TIMEOUT_MS = 2_000
 _LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 
 
@@ -55,20 +54,12 @@ class Connection:
             object.__setattr__(self, "tls", TLS())
 
 
-def open_channels(connection: Connection) -> list[Channel]:
-    """One channel a server; nothing is dialled before the first call."""
+def open_channels(connection: Connection, library: Any = grpc) -> list[Channel]:  # noqa: ANN401 - a module
+    """One channel per server, blocking or of `grpc.aio`; nothing is dialled before the first call."""
     options, credentials = _options(connection), _credentials(connection.tls)
     if credentials is None:
-        return [grpc.insecure_channel(target, options) for target in connection.addresses.targets]
-    return [grpc.secure_channel(target, credentials, options) for target in connection.addresses.targets]
-
-
-def open_channels_async(connection: Connection) -> list[Channel]:
-    """The same for asyncio; call it in the running loop, which the channels belong to."""
-    options, credentials = _options(connection), _credentials(connection.tls)
-    if credentials is None:
-        return [grpc.aio.insecure_channel(target, options) for target in connection.addresses.targets]
-    return [grpc.aio.secure_channel(target, credentials, options) for target in connection.addresses.targets]
+        return [library.insecure_channel(target, options) for target in connection.addresses.targets]
+    return [library.secure_channel(target, credentials, options) for target in connection.addresses.targets]
 
 
 def stub_of(channel: Channel) -> Stub:
@@ -79,14 +70,16 @@ def stub_of(channel: Channel) -> Stub:
 def _options(connection: Connection) -> list[tuple[str, int | str]]:
     options: list[tuple[str, int | str]] = [
         ("grpc.lb_policy_name", "round_robin"),  # a DNS name with several addresses is one channel over all of them
-        ("grpc.enable_retries", 0),  # retry.py decides, with a budget
+        ("grpc.enable_retries", 0),  # retry.py decides, with a deadline and a budget
         ("grpc.keepalive_time_ms", int(connection.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", _PING_TIMEOUT_MS),
         # A ping of gRPC's own may be on its way already; then none is sent for keepalive, and this is what ends the wait.
         ("grpc.http2.ping_timeout_ms", _PING_TIMEOUT_MS),
-        ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.min_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 2_000),
+        # A server that was restarted is found within half a second, at its new address where its name has another.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 500),
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_TIMEOUT_MS),  # despite its name: what one attempt to connect may take
+        ("grpc.dns_min_time_between_resolutions_ms", 1_000),
         ("grpc.max_receive_message_length", _LARGEST_ANSWER_BYTES),
     ]
     if connection.tls is not None and connection.tls.server_name is not None:

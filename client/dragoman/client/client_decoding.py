@@ -1,7 +1,7 @@
 """Decoding in the client: the search runs here, the model's steps and its cache in the server.
 
-`ClientDecode` speaks no gRPC: it yields the calls it needs and is sent their replies, so that the sync and the async
-client drive the same code. It decides with dragoman.search, like the engine: the same options give the same tokens.
+`ClientDecode` knows nothing of gRPC: it yields the calls it needs and is sent their replies. It decides with
+dragoman.search, like the engine: the same options give the same tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dragoman.client.hooks import Best, Processor, Step, average, processed
 from dragoman.client.messages import Reply, foreign_answer
-from dragoman.client.options import Asked
+from dragoman.client.options import CheckedOptions
 from dragoman.client.results import Alternative, Timings, Translation
 from dragoman.errors import InvalidRequest, ServerError
 from dragoman.search import DecodingOptions, Hypothesis, SearchBatch, search_batch
@@ -63,7 +63,7 @@ class _Tokens:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What the encoder said about one model's session."""
+    """One model's session, as the encoder described it."""
 
     session: bytes
     model: str
@@ -83,8 +83,8 @@ Steps = Generator[list[Call], list[Reply], list[Translation]]
 class ClientDecode:
     """One batch of texts, decoded together; every source leaves when its own search is done."""
 
-    def __init__(self, texts: Sequence[bytes], asked: Asked, plan: ClientDecoding) -> None:
-        self._texts, self._asked, self._plan = list(texts), asked, plan
+    def __init__(self, texts: Sequence[bytes], options: CheckedOptions, plan: ClientDecoding) -> None:
+        self._texts, self._options, self._plan = list(texts), options, plan
         self._sessions: list[bytes] = []
         self._began_at = time.perf_counter()
         self._first_token_ms = 0.0
@@ -96,8 +96,8 @@ class ClientDecode:
         self._sessions = [one.session for one in opened]
         first = _agreed(opened)
         hypotheses = yield from self._search(first)
-        spoken = [list(one.tokens) for found in hypotheses for one in found]
-        command = json.dumps({"do": "text", "tokens": spoken}).encode()
+        token_lists = [list(one.tokens) for found in hypotheses for one in found]
+        command = json.dumps({"do": "text", "tokens": token_lists}).encode()
         (reply,) = yield [Call(DECODER, {"SESSION": [first.session], "COMMAND": [command]})]
         return self._translations(first, hypotheses, reply.strings("DECODED"))
 
@@ -107,16 +107,15 @@ class ClientDecode:
         return [Call(DECODER, {"SESSION": [session], "COMMAND": [b'{"do": "close"}']}) for session in sessions]
 
     def _opening(self) -> list[Call]:
-        """An encoder call for each model of the ensemble; None stands for the translator's own."""
+        """An encoder call for each model of the ensemble, the translator's own first."""
         calls = []
-        for model in (None, *self._plan.ensemble):
-            sent = self._asked.sent if model is None else {**self._asked.sent, "model": model}
-            options = dataclasses.replace(self._asked, sent=sent).to_json(self._asked.timeout_s)
-            calls.append(Call(ENCODER, {"TEXT": self._texts, "OPTIONS": [options]}))
+        for model in (self._options.model, *self._plan.ensemble):
+            options = dataclasses.replace(self._options, model=model)
+            calls.append(Call(ENCODER, options.inputs(self._texts, options.timeout_s)))
         return calls
 
     def _search(self, first: _Opened) -> Generator[list[Call], list[Reply], list[tuple[Hypothesis, ...]]]:
-        options = from_mapping(self._asked.decoding(), first.generation)
+        options = from_mapping(self._options.decoding(), first.generation)
         batch = search_batch(options.beam_size, first.tokens, first.target_vocabulary, first.choices)
         prefixes = [tuple(forced) or options.prefix for forced in first.prefix]
         for prefix in prefixes:
@@ -141,9 +140,9 @@ class ClientDecode:
         step = rows.feed(batch.parents, batch.tokens).astype("<i4").tobytes()
         return [Call(DECODER, {"SESSION": [session], "COMMAND": [command], "STEP": [step]}) for session in self._sessions]
 
-    def _best(self, said: list[Best], batch: SearchBatch, rows: _Rows, prefixes: list[tuple[int, ...]]) -> Best:
-        """What the models said, as one, and as the processor wants it."""
-        best = said[0] if len(said) == 1 else average(said, batch.candidates)
+    def _best(self, answers: list[Best], batch: SearchBatch, rows: _Rows, prefixes: list[tuple[int, ...]]) -> Best:
+        """The answers of the models averaged, and changed by the processor."""
+        best = answers[0] if len(answers) == 1 else average(answers, batch.candidates)
         if self._plan.processor is None:
             return best
         fed = rows.history.shape[1] - 1  # without the start token
@@ -153,12 +152,12 @@ class ClientDecode:
 
     def _translations(self, first: _Opened, found: list[tuple[Hypothesis, ...]], texts: list[str]) -> list[Translation]:
         if len(texts) != sum(map(len, found)):
-            raise ServerError(f"{sum(map(len, found))} hypotheses were sent to be written and {len(texts)} came back")
-        written = iter(texts)
+            raise ServerError(f"{sum(map(len, found))} hypotheses were sent to be detokenised and {len(texts)} came back")
+        detokenised = iter(texts)
         timings = Timings(0.0, self._first_token_ms, self._elapsed_ms(), self._elapsed_ms())
         results = []
         for hypotheses, source_tokens in zip(found, first.source_tokens, strict=True):
-            best, *others = [Alternative(next(written), one.score, len(one.tokens)) for one in hypotheses]
+            best, *others = [Alternative(next(detokenised), one.score, len(one.tokens)) for one in hypotheses]
             results.append(
                 Translation(
                     *(best.text, best.score, best.tokens, tuple(others), timings),
@@ -177,7 +176,7 @@ class ClientDecode:
 
 
 class _Rows:
-    """Where each source's rows stood at the previous step, and what every row was fed so far."""
+    """Where each source's rows stood at the previous step, and the tokens every row was fed so far."""
 
     def __init__(self, sources: int, width: int) -> None:
         self.sources = np.arange(sources)  # (groups,): which text a group of the batch is
@@ -240,7 +239,7 @@ def _bounded(options: DecodingOptions, target_tokens: int) -> DecodingOptions:
 
 
 def _agreed(opened: list[_Opened]) -> _Opened:
-    """The first model, whose options hold; InvalidRequest when the others do not speak its language."""
+    """The first model, whose options hold; InvalidRequest when another has a different target vocabulary."""
     first = opened[0]
     for other in opened[1:]:
         if (other.target_vocabulary, other.tokens) != (first.target_vocabulary, first.tokens):

@@ -7,17 +7,23 @@ import os
 
 from dragoman.client.addresses import TLS
 
-__all__ = ["above_zero", "add_server_flags", "add_tls_flags", "at_least_one", "quiet_grpc", "tls_of"]
+__all__ = ["above_zero", "add_language_flags", "add_server_flags", "add_tls_flags", "at_least_one", "quiet_grpc", "tls_of"]
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """--to."""
+    """--server."""
     parser.add_argument(
-        "--to",
-        metavar="ADDRESS",
-        default=os.environ.get("DRAGOMAN_TO", "localhost:8001"),
-        help="the server's host:port, grpcs:// for TLS; several with commas (default: $DRAGOMAN_TO or localhost:8001)",
+        "--server",
+        metavar="HOST:PORT",
+        default=os.environ.get("DRAGOMAN_SERVER", "localhost:8001"),
+        help="gRPC address, grpcs:// for TLS; several with commas (default: $DRAGOMAN_SERVER or localhost:8001)",
     )
+
+
+def add_language_flags(group: argparse._ActionsContainer) -> None:
+    """--from and --to."""
+    group.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="of the text, for example en")
+    group.add_argument("--to", dest="target_language", metavar="LANGUAGE", help="to translate into, for example de or pt-BR")
 
 
 def add_tls_flags(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a processor sees: for each row its source's number, the tokens it has said, and what it could say next.
+    """What a processor sees: for each row its source's number, the tokens it has generated, and what it could generate next.
 
     sources (rows,); history (rows, steps) without the start token.
     """
@@ -67,20 +67,20 @@ def processed(processor: Processor, step: Step, live: NDArray[np.bool_]) -> Best
     return Best(*(np.take_along_axis(array, order, axis=1) for array in (best.tokens, log_probs, logits)))
 
 
-def average(said: Sequence[Best], candidates: int) -> Best:
+def average(answers: Sequence[Best], candidates: int) -> Best:
     """The `candidates` best tokens by the mean of the models' probabilities.
 
-    A token that a model did not name counts with the least probability that it did name, an upper bound; when
-    every model names its whole vocabulary there is none and the mean is exact.
+    A token that is not among a model's candidates counts with the lowest probability that is, an upper bound; when
+    the candidates are the whole vocabulary the mean is exact.
     """
-    vocabulary = int(max(best.tokens.max() for best in said)) + 1
-    rows = len(said[0].tokens)
+    vocabulary = int(max(best.tokens.max() for best in answers)) + 1
+    rows = len(answers[0].tokens)
     total = np.full((rows, vocabulary), -np.inf, np.float32)
-    for best in said:
+    for best in answers:
         dense = np.full((rows, vocabulary), best.log_probs.min(axis=1, keepdims=True), np.float32)
         np.put_along_axis(dense, best.tokens.astype(np.int64), best.log_probs, axis=1)
         np.logaddexp(total, dense, out=total)
-    total -= np.float32(np.log(len(said)))
+    total -= np.float32(np.log(len(answers)))
     order = np.argsort(-total, axis=1, kind="stable")[:, :candidates]
     log_probs = np.take_along_axis(total, order, axis=1)
     return Best(order, log_probs, log_probs)

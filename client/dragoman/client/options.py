@@ -9,12 +9,15 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, TypedDict, TypeVar, cast
+from typing import Literal, TypedDict, TypeVar
 
+from dragoman.client.rendering import OutputFormat
+from dragoman.client.windows import Window
 from dragoman.errors import InvalidRequest
 from dragoman.search.options import DecodingOptions, EarlyStopping, from_mapping
+from dragoman.wire import MODEL, OPTIONS, TEXT
 
-__all__ = ["Asked", "RequestOptions", "ask", "shows_options"]
+__all__ = ["CheckedOptions", "FileOptions", "LineOptions", "RequestOptions", "check_options", "encode_text", "shows"]
 
 
 class RequestOptions(TypedDict, total=False):
@@ -38,6 +41,7 @@ class RequestOptions(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     seed: int | None
+    source_language: str | None
     target_language: str | None
     long_input: Literal["split", "refuse"] | None
     priority: Literal["interactive", "batch"] | None
@@ -46,38 +50,51 @@ class RequestOptions(TypedDict, total=False):
     timeout_s: float | None
 
 
+class LineOptions(RequestOptions, total=False):
+    """Those of a long job. `window` says how many requests are on their way at once."""
+
+    window: Window | None
+
+
+class FileOptions(LineOptions, total=False):
+    """Those of a file. `restart` drops what an interrupted run left; `on_progress` is told the number of lines done."""
+
+    output_format: OutputFormat
+    restart: bool
+    on_progress: Callable[[int], None] | None
+
+
 _DECODING = frozenset(spec.name for spec in fields(DecodingOptions))
-_SENT = _DECODING | {"prefix_text", "long_input", "priority", "cache", "request_id"}
+_SENT = frozenset(RequestOptions.__annotations__) - {"timeout_s"}
 _CHOICES = {"long_input": ("split", "refuse"), "priority": ("interactive", "batch")}
 
 
+_TEXTUAL = ("source_language", "target_language", "prefix_text", "request_id")
+
+
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A call's options, checked: `sent` goes over the wire, the rest is the client's own business."""
+class CheckedOptions:
+    """The options of a call, checked; `sent` are those that go over the wire. `model` names the bundle."""
 
     sent: dict[str, object]
     timeout_s: float
-    target_language: str | None
+    model: str | None
 
     def decoding(self) -> dict[str, object]:
-        """The part that is the search's."""
+        """The options of the search."""
         return {name: value for name, value in self.sent.items() if name in _DECODING}
 
-    def to_json(self, remaining_s: float) -> bytes:
-        """The OPTIONS tensor of an attempt that has `remaining_s` left."""
+    def inputs(self, sources: list[bytes], remaining_s: float) -> dict[str, list[bytes]]:
+        """The tensors of an attempt that has `remaining_s` left."""
         # Rounded up: a server must not give up on a request whose caller is still there.
-        return json.dumps({**self.sent, "timeout_ms": math.ceil(remaining_s * 1000)}, ensure_ascii=False).encode()
-
-    def source(self, text: str) -> bytes:
-        """`text` as the model wants it: multilingual models read the target language from a leading token."""
-        marked = text if self.target_language is None else f">>{self.target_language}<< {text}"
-        try:
-            return marked.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(f"the text has a lone surrogate at character {error.start}; it is not Unicode") from None
+        options = {**self.sent, "timeout_ms": math.ceil(remaining_s * 1000)}
+        inputs = {TEXT.name: sources, OPTIONS.name: [json.dumps(options, ensure_ascii=False).encode()]}
+        if self.model is not None:
+            inputs[MODEL.name] = [self.model.encode()]
+        return inputs
 
 
-def ask(options: RequestOptions, model: str | None, timeout_s: float) -> Asked:
+def check_options(options: RequestOptions, model: str | None, timeout_s: float) -> CheckedOptions:
     """Check a call's options as far as possible without the server; `timeout_s` is for calls that set none."""
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
@@ -87,12 +104,23 @@ def ask(options: RequestOptions, model: str | None, timeout_s: float) -> Asked:
     for name, choices in _CHOICES.items():
         if given.get(name, choices[0]) not in choices:
             raise InvalidRequest(f"{name}={given[name]!r} must be one of {', '.join(choices)}")
+    for name in _TEXTUAL:
+        if name in given:
+            encode_text(given[name], name)
     if not _DECODING.isdisjoint(given):
         _check_decoding({name: value for name, value in given.items() if name in _DECODING})
     sent = {name: value for name, value in given.items() if name in _SENT}
-    if model is not None:
-        sent["model"] = model
-    return Asked(sent, _timeout_s(given.get("timeout_s", timeout_s)), cast("str | None", given.get("target_language")))
+    return CheckedOptions(sent, _timeout_s(given.get("timeout_s", timeout_s)), model)
+
+
+def encode_text(text: object, name: str = "the text") -> bytes:
+    """`text` as UTF-8; InvalidRequest for what is not Unicode, called `name` in the error."""
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{name}={text!r} must be a string")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{name} has a lone surrogate at character {error.start}; it is not Unicode") from None
 
 
 def _check_decoding(decoding: dict[str, object]) -> None:
@@ -128,13 +156,17 @@ def _timeout_s(value: object) -> float:
 _F = TypeVar("_F", bound=Callable[..., object])
 
 
-def shows_options(method: _F) -> _F:
+def shows(options: type) -> Callable[[_F], _F]:
     """`help()` and editors show the options as the keyword arguments they are, instead of `**options`."""
-    signature = inspect.signature(method)
-    kept = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=str(kind.__forward_arg__))
-        for name, kind in RequestOptions.__annotations__.items()
-    ]
-    method.__signature__ = signature.replace(parameters=[*kept, *named])  # type: ignore[attr-defined]
-    return method
+
+    def decorate(method: _F) -> _F:
+        signature = inspect.signature(method)
+        kept = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        named = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=str(kind.__forward_arg__))
+            for name, kind in options.__annotations__.items()
+        ]
+        method.__signature__ = signature.replace(parameters=[*kept, *named])  # type: ignore[attr-defined]
+        return method
+
+    return decorate

@@ -9,8 +9,8 @@ import grpc
 from dragoman.client.addresses import parse_addresses
 from dragoman.client.channels import Connection, open_channels, stub_of
 from dragoman.client.command_options import above_zero, add_server_flags, add_tls_flags, quiet_grpc, tls_of
-from dragoman.client.failures import read_message, read_status
-from dragoman.client.options import ask
+from dragoman.client.failures import Retry, read_message, read_status
+from dragoman.client.options import check_options
 from dragoman.client.requests import translate_builder
 from dragoman.client.retry import RetryPolicy
 from dragoman.errors import UsageError
@@ -42,14 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when the server answered."""
-    connection = Connection(parse_addresses(arguments.to), tls_of(arguments), 60.0, RetryPolicy.never())
+    connection = Connection(parse_addresses(arguments.server), tls_of(arguments), 60.0, RetryPolicy.never())
     addresses = connection.addresses.targets
     if len(addresses) != 1:
-        raise UsageError(f"--to {arguments.to} names {len(addresses)} servers; probe one at a time")
+        raise UsageError(f"--server {arguments.server} names {len(addresses)} servers; probe one at a time")
     quiet_grpc()
     # Not from the response cache, and only one token of it: the probe must cost next to nothing, but be decoded.
-    asked = ask({"cache": False, "max_length": 1, "beam_size": 1}, arguments.model, arguments.timeout)
-    request = translate_builder(["ok"], asked)(arguments.timeout)
+    options = check_options({"cache": False, "max_length": 1, "beam_size": 1}, arguments.model, arguments.timeout)
+    request = translate_builder(["ok"], options)(arguments.timeout)
     channel = open_channels(connection)[0]
     try:
         stub_of(channel).ModelInfer(request, timeout=arguments.timeout)
@@ -65,6 +65,6 @@ def _judge(error: grpc.RpcError, address: str, live: bool) -> None:
     details = error.details() or ""
     refusal = read_message(details)
     # Only refusals that pass by themselves are signs of life: an INTERNAL error is what restarts are for.
-    if live and refusal is not None and refusal.retryable:
+    if live and refusal is not None and refusal.retry is not Retry.NEVER:
         return
     raise read_status(error.code(), details, address).error

@@ -6,15 +6,17 @@ import http.client
 import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dragoman.errors import TransportError, UsageError
 
-__all__ = ["Scrape", "check_metrics_url", "metrics_url_of", "scrape"]
+__all__ = ["Scrape", "beside", "check_metrics_url", "metrics_url_of", "scrape"]
 
 METRICS_PORT = 8002
+_LOCAL_HOSTS = ("127.0.0.1", "0.0.0.0", "::", "::1", "localhost")  # noqa: S104 - compared, not bound
 _TIMEOUT_S = 3.0
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+-?\d+)?")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -65,7 +67,7 @@ class Scrape:
 
 
 def scrape(url: str) -> Scrape:
-    """What the endpoint says now; TransportError when it says nothing."""
+    """The endpoint's numbers now; TransportError when it can't be read."""
     check_metrics_url(url)
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # http(s) only, see above
@@ -84,8 +86,20 @@ def check_metrics_url(url: str) -> None:
 
 def metrics_url_of(target: str) -> str:
     """Where Triton has its metrics when nothing else is said: the same host, port 8002."""
-    host = target.rpartition("/")[2].rpartition(":")[0]  # without the dns:// that gRPC wants before a name
-    return f"http://{host}:{METRICS_PORT}/metrics"
+    return f"http://{_host_of(target)}:{METRICS_PORT}/metrics"
+
+
+def beside(url: str, target: str) -> str:
+    """The endpoint that the server at `target` names, on the host that was dialled where it names its own loopback."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.hostname not in _LOCAL_HOSTS:
+        return url
+    port = "" if parts.port is None else f":{parts.port}"
+    return parts._replace(netloc=f"{_host_of(target)}{port}").geturl()
+
+
+def _host_of(target: str) -> str:
+    return target.rpartition("/")[2].rpartition(":")[0]  # without the dns:// that gRPC wants before a name
 
 
 def _unescaped(value: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from dragoman.client.failures import Failure, read_error
 from dragoman.client.messages import Reply, foreign_answer
 from dragoman.client.results import Alternative, Timings, Translation
+from dragoman.wire import ErrorCode
 
-__all__ = ["read_chunk", "read_streamed", "read_translations"]
+__all__ = ["read_chunk", "read_refusal", "read_streamed", "read_translations"]
 
 
 def read_translations(reply: Reply, texts: int, round_trip_s: float) -> list[Translation]:
@@ -72,3 +74,12 @@ def read_chunk(reply: Reply) -> tuple[str, bool, dict[str, Any]]:
     chunk = "".join(reply.strings("CHUNK"))
     final = bool(reply.array("FINAL").any())
     return chunk, final, reply.about("DETAILS") if final else {}
+
+
+def read_refusal(error: Any) -> Failure:  # noqa: ANN401 - what JSON gave
+    """The failure in `DETAILS.error`, with which a stream that was refused or failed ends."""
+    try:
+        code, text, hint = ErrorCode(error["code"]), str(error["message"]), error.get("retry_after_ms")
+        return read_error(code, text, None if hint is None else float(hint))
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise foreign_answer(f"the error of its stream can't be read ({problem!r})") from None

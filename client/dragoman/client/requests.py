@@ -1,4 +1,4 @@
-"""The requests of `translate`, `translate_stream` and client-driven decoding, for both clients."""
+"""The requests of `translate`, `translate_stream` and client-driven decoding, for both translators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tritonclient.grpc import service_pb2
 
 from dragoman.client.messages import Message, infer_request
-from dragoman.client.options import Asked
+from dragoman.client.options import CheckedOptions, encode_text
 from dragoman.errors import InvalidRequest
 from dragoman.wire import TRANSLATE, TRANSLATE_STREAM, TritonModel
 
@@ -29,25 +29,25 @@ def check_texts(texts: object) -> list[str]:
     return list(texts)
 
 
-def translate_builder(texts: Sequence[str], asked: Asked) -> Build:
-    """Makes the `translate` request of an attempt with so many seconds left."""
-    return _builder(TRANSLATE, texts, asked)
+def translate_builder(texts: Sequence[str], options: CheckedOptions) -> Build:
+    """Makes the `translate` request of an attempt."""
+    return _builder(TRANSLATE, texts, options)
 
 
-def stream_builder(text: str, asked: Asked) -> Build:
-    """Makes the `translate_stream` request of an attempt with so many seconds left."""
+def stream_builder(text: str, options: CheckedOptions) -> Build:
+    """Makes the `translate_stream` request of an attempt."""
     if not isinstance(text, str):
         raise TypeError(f"stream() takes one str, not {type(text).__name__}")
-    if asked.sent.get("num_hypotheses", 1) != 1:
+    if options.sent.get("num_hypotheses", 1) != 1:
         raise InvalidRequest("a stream has one hypothesis; use translate() for num_hypotheses")
-    return _builder(TRANSLATE_STREAM, [text], asked)
+    return _builder(TRANSLATE_STREAM, [text], options)
 
 
-def _builder(model: TritonModel, texts: Sequence[str], asked: Asked) -> Build:
-    sources = [asked.source(text) for text in texts]
-    request_id = str(asked.sent.get("request_id", ""))
+def _builder(model: TritonModel, texts: Sequence[str], options: CheckedOptions) -> Build:
+    sources = [encode_text(text) for text in texts]
+    request_id = str(options.sent.get("request_id", ""))
 
     def build(remaining_s: float) -> Message:
-        return infer_request(model, {"TEXT": sources, "OPTIONS": [asked.to_json(remaining_s)]}, request_id)
+        return infer_request(model, options.inputs(sources, remaining_s), request_id)
 
     return build

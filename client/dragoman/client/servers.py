@@ -1,4 +1,4 @@
-"""Which of several servers to ask: round robin over those that are well. Pure bookkeeping by server number."""
+"""Which of several servers to ask: round robin over those that are up. Pure bookkeeping by server number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_REST_S = 10.0
 
 @dataclass(slots=True)
 class _Health:
-    """`rest_s` is 0 for a server that is well; it doubles with every probe that finds it still down."""
+    """`rest_s` is 0 for a server that is up; it doubles with every probe that finds it still down."""
 
     heard_at: float
     rest_s: float = 0.0
@@ -24,35 +24,42 @@ class _Health:
 
 
 class Servers:
-    """Round robin with failover; a server that went down is asked again only after a probe found it well.
+    """Round robin with failover; a server that went down is asked again only after a probe found it up.
 
-    Thread-safe. With a single server nothing is ever left out: there is nobody else to ask.
+    Thread-safe. With a single server nothing is ever left out: there is no other.
     """
 
     def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._health = [_Health(heard_at=clock()) for _ in range(count)]
         self._turn = 0
+        self.any_answered = False
+        """Whether one of them has ever served this client: only then is it known that the addresses are right."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._health)
 
     def pick(self, tried: Collection[int] = ()) -> int:
-        """The next server: one that is well and was not tried yet, else one that is well, else the one down longest."""
+        """The next server: one that is up and was not tried yet, else one that is up, else the one down longest."""
         if len(self._health) == 1:
             return 0
         with self._lock:
             count = len(self._health)
             order = [(self._turn + step) % count for step in range(count)]
-            well = [server for server in order if not self._health[server].rest_s]
-            untried = [server for server in well or order if server not in tried]
-            chosen = (untried or well or sorted(order, key=lambda server: self._health[server].rests_until))[0]
+            up = [server for server in order if not self._health[server].rest_s]
+            untried = [server for server in up or order if server not in tried]
+            chosen = (untried or up or sorted(order, key=lambda server: self._health[server].rests_until))[0]
             self._turn = (chosen + 1) % count
             return chosen
 
+    def answered(self, server: int) -> None:
+        """The server answered a request, if only with a refusal."""
+        self.any_answered = True
+        self.heard(server)
+
     def heard(self, server: int) -> None:
-        """The server answered something: it is alive."""
+        """The server is alive."""
         health = self._health[server]
         health.heard_at = self._clock()
         if health.rest_s:

@@ -1,4 +1,4 @@
-"""How a translator was set up: the same for the sync and the async one."""
+"""How a translator was set up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from dragoman.client.addresses import TLS, parse_addresses
 from dragoman.client.channels import Connection
 from dragoman.client.client_decoding import ClientDecoding
-from dragoman.client.options import Asked, RequestOptions, ask
+from dragoman.client.options import CheckedOptions, RequestOptions, check_options, encode_text
 from dragoman.client.retry import RetryPolicy
 from dragoman.errors import ServerError, UsageError
 from dragoman.wire import TRANSLATE
@@ -33,15 +33,15 @@ class Settings:
     plan: ClientDecoding | None
     timeout_s: float
 
-    def ask(self, options: RequestOptions) -> Asked:
+    def check(self, options: RequestOptions) -> CheckedOptions:
         """The options of one call."""
-        return ask(options, self.model, self.timeout_s)
+        return check_options(options, self.model, self.timeout_s)
 
-    def ask_for_many(self, options: RequestOptions) -> Asked:
-        """The options of a long job: it gives way to people who wait, and has time."""
-        asked: RequestOptions = {"priority": "batch", "timeout_s": BULK_TIMEOUT_S}
-        asked.update(options)
-        return ask(asked, self.model, BULK_TIMEOUT_S)
+    def check_for_many(self, options: RequestOptions) -> CheckedOptions:
+        """The options of a long job: interactive requests go first, and it has time."""
+        wanted: RequestOptions = {"priority": "batch", "timeout_s": BULK_TIMEOUT_S}
+        wanted.update(options)
+        return check_options(wanted, self.model, BULK_TIMEOUT_S)
 
     def not_ready(self, server: int) -> ServerError:
         """A Triton that answers but can't translate."""
@@ -51,10 +51,10 @@ class Settings:
             "see `dragoman status`"
         )
 
-    def job(self, asked: Asked, output_format: str) -> dict[str, object]:
+    def job(self, options: CheckedOptions, output_format: str) -> dict[str, object]:
         """What makes an interrupted file the same job: everything that changes its text."""
-        sent = {name: value for name, value in asked.sent.items() if name not in ("priority", "request_id", "cache")}
-        return {**sent, "target_language": asked.target_language, "format": output_format}
+        sent = {name: value for name, value in options.sent.items() if name not in ("priority", "request_id", "cache")}
+        return {**sent, "model": self.model, "format": output_format}
 
 
 def settings_of(
@@ -72,6 +72,8 @@ def settings_of(
         raise UsageError(f"decoding={decoding!r} must be 'server', 'client' or a ClientDecoding")
     plan = None if decoding == "server" else ClientDecoding() if decoding == "client" else decoding
     connection = Connection(parse_addresses(url), tls, keepalive_s, retry or RetryPolicy())
+    if model is not None:
+        encode_text(model, "model")
     settings = Settings(connection, model, plan, timeout_s)
-    settings.ask({})  # an impossible timeout is better named here than at the first call
+    settings.check({})  # an impossible timeout is better named here than at the first call
     return settings

@@ -1,19 +1,22 @@
-"""What servers are doing: reachable, ready, which models and versions, and how busy."""
+"""What servers are doing: reachable, ready, which bundles, and how busy."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tritonclient.grpc import service_pb2
 
-from dragoman.client.prometheus import Scrape, metrics_url_of, scrape
+from dragoman.client.calls import Calls
+from dragoman.client.messages import Reply, foreign_answer, infer_request
+from dragoman.client.prometheus import Scrape, beside, metrics_url_of, scrape
 from dragoman.client.settings import CHECK_TIMEOUT_S
 from dragoman.client.transport import Transport
 from dragoman.errors import RequestError, TransportError
-from dragoman.wire import MODELS
+from dragoman.wire import MODELS, SERVER_STATUS, STATUS
 
-__all__ = ["Activity", "ModelStatus", "ServerStatus", "server_status"]
+__all__ = ["Activity", "BundleStatus", "ModelStatus", "ServerStatus", "find_metrics", "server_status"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,36 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class BundleStatus:
+    """A bundle that the server has loaded; `name` is what requests call it, `model` what it is a copy of."""
+
+    name: str
+    model: str
+    version: str
+    architecture: str
+    parameters: int
+    precision: str
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> BundleStatus:
+        """One of `STATUS.bundles`."""
+        return cls(
+            name=str(raw["name"]),
+            model=str(raw["model"]),
+            version=str(raw["version"]),
+            architecture=str(raw["architecture"]),
+            parameters=int(raw["parameters"]),
+            precision=str(raw["precision"]),
+            source_languages=tuple(map(str, raw["source_languages"])),
+            target_languages=tuple(map(str, raw["target_languages"])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Activity:
-    """What one bundle's engine did while it was watched; rates are a second."""
+    """What one bundle's engine did while it was watched; rates are per second."""
 
     bundle: str
     requests: float
@@ -47,40 +78,70 @@ class ServerStatus:
 
     address: str
     ready: bool
-    triton: str
-    models: tuple[ModelStatus, ...]
-    activity: tuple[Activity, ...]
+    triton: str = ""
+    dragoman: str = ""
+    models: tuple[ModelStatus, ...] = ()
+    bundles: tuple[BundleStatus, ...] = ()
+    activity: tuple[Activity, ...] = ()
+    metrics: str | None = None
     problem: str | None = None
     metrics_problem: str | None = None
 
 
-def server_status(transport: Transport, server: int, metrics_url: str | None, watch_s: float) -> ServerStatus:
+async def server_status(transport: Transport, server: int, metrics_url: str | None, watch_s: float) -> ServerStatus:
     """Ask one server; its activity is measured over `watch_s`."""
     address = transport.address(server)
     try:
-        about = transport.ask("ServerMetadata", service_pb2.ServerMetadataRequest(), server, CHECK_TIMEOUT_S)
-        ready = transport.ask("ServerReady", service_pb2.ServerReadyRequest(), server, CHECK_TIMEOUT_S).ready
-        models = tuple(_model_status(transport, server, model.name) for model in MODELS)
+        triton = await transport.ask("ServerMetadata", service_pb2.ServerMetadataRequest(), server, CHECK_TIMEOUT_S)
+        ready = (await transport.ask("ServerReady", service_pb2.ServerReadyRequest(), server, CHECK_TIMEOUT_S)).ready
+        models = tuple([await _model_status(transport, server, model.name) for model in MODELS])
+        usable = ready and all(model.ready for model in models)
+        told = await _ask_status(transport, server) if usable else {"server": "", "bundles": [], "metrics": None}
+        bundles = tuple(BundleStatus.from_json(raw) for raw in told["bundles"])
     except RequestError as error:
-        return ServerStatus(address, False, "", (), (), problem=str(error))
-    usable = ready and all(model.ready for model in models)
-    problem = None if usable else "not every model is ready: the server is starting, stopping, or is not dragoman's"
-    activity, metrics_problem = _activity(metrics_url or metrics_url_of(address), watch_s)
-    return ServerStatus(address, usable, f"{about.name} {about.version}", models, activity, problem, metrics_problem)
+        return ServerStatus(address, False, problem=str(error))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return ServerStatus(address, False, problem=str(foreign_answer(f"its STATUS can't be read ({error!r})")))
+    problem = None if usable else "not every model is ready: the server is starting or stopping, or it is not dragoman's"
+    url = metrics_url or _metrics_in(told, address)
+    activity, metrics_problem = await _activity(url, watch_s, transport.calls)
+    return ServerStatus(
+        *(address, usable, f"{triton.name} {triton.version}", str(told["server"]), models, bundles, activity),
+        *(url, problem, metrics_problem),
+    )
 
 
-def _model_status(transport: Transport, server: int, name: str) -> ModelStatus:
+async def find_metrics(transport: Transport, server: int) -> str:
+    """Where the server says that its metrics are; beside it when it does not say."""
+    address = transport.address(server)
+    try:
+        return _metrics_in(await _ask_status(transport, server), address)
+    except RequestError:
+        return metrics_url_of(address)
+
+
+def _metrics_in(told: Mapping[str, Any], address: str) -> str:
+    named = told.get("metrics")
+    return beside(str(named), address) if named else metrics_url_of(address)
+
+
+async def _ask_status(transport: Transport, server: int) -> dict[str, Any]:
+    response = await transport.ask("ModelInfer", infer_request(SERVER_STATUS, {}), server, CHECK_TIMEOUT_S)
+    return Reply(response).about(STATUS.name)
+
+
+async def _model_status(transport: Transport, server: int, name: str) -> ModelStatus:
     request = service_pb2.ModelReadyRequest(name=name)
-    if not transport.ask("ModelReady", request, server, CHECK_TIMEOUT_S).ready:
+    if not (await transport.ask("ModelReady", request, server, CHECK_TIMEOUT_S)).ready:
         return ModelStatus(name, False, ())
-    about = transport.ask("ModelMetadata", service_pb2.ModelMetadataRequest(name=name), server, CHECK_TIMEOUT_S)
-    return ModelStatus(name, True, tuple(about.versions))
+    metadata = await transport.ask("ModelMetadata", service_pb2.ModelMetadataRequest(name=name), server, CHECK_TIMEOUT_S)
+    return ModelStatus(name, True, tuple(metadata.versions))
 
 
-def _activity(url: str, watch_s: float) -> tuple[tuple[Activity, ...], str | None]:
+async def _activity(url: str, watch_s: float, calls: Calls) -> tuple[tuple[Activity, ...], str | None]:
     try:
         earlier = scrape(url)
-        time.sleep(watch_s)
+        await calls.sleep(watch_s)
         now = scrape(url)
     except TransportError as error:
         return (), str(error)

@@ -7,8 +7,11 @@ import dataclasses
 import json
 
 from dragoman.client.addresses import parse_addresses
+from dragoman.client.blocking import BlockingCalls
+from dragoman.client.blocking import run as run_blocking
 from dragoman.client.channels import Connection
 from dragoman.client.command_options import above_zero, add_server_flags, add_tls_flags, quiet_grpc, tls_of
+from dragoman.client.prometheus import check_metrics_url
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.status import server_status
 from dragoman.client.tables import print_status
@@ -17,12 +20,12 @@ from dragoman.errors import TransportError, UsageError
 
 __all__ = ["HELP", "configure", "run"]
 
-HELP = "Show a server's models, readiness, versions and live rates."
+HELP = "Show what servers serve and how busy they are: bundles, languages, precision, versions, live rates."
 
 _EXAMPLES = """
 examples:
   dragoman status
-  dragoman status --to a:8001,b:8001 --json
+  dragoman status --server a:8001,b:8001 --json
 
 Exit code 0 when every server can translate, 1 otherwise.
 """
@@ -32,24 +35,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.epilog = _EXAMPLES
     add_server_flags(parser)
-    parser.add_argument("--metrics", metavar="URL", help="metrics endpoint of the server (default: its host, port 8002)")
-    parser.add_argument("--watch", type=above_zero, default=1.0, metavar="SECONDS", help="measure rates that long (1)")
-    parser.add_argument("--json", action="store_true", help="one JSON array of servers")
+    parser.add_argument("--metrics", metavar="URL", help="metrics endpoint (default: the one that the server names)")
+    parser.add_argument("--watch", type=above_zero, default=1.0, metavar="SECONDS", help="how long to measure rates (1)")
+    parser.add_argument("--json", action="store_true", help="print a JSON array of servers")
     add_tls_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status of each server; 0 when all of them can translate."""
-    connection = Connection(parse_addresses(arguments.to), tls_of(arguments), 60.0, RetryPolicy.never())
+    connection = Connection(parse_addresses(arguments.server), tls_of(arguments), 60.0, RetryPolicy.never())
     addresses = connection.addresses.targets
     if arguments.metrics and len(addresses) > 1:
         raise UsageError("--metrics names the endpoint of one server; ask for one server at a time with it")
     quiet_grpc()
-    transport = Transport(connection)
+    if arguments.metrics:
+        check_metrics_url(arguments.metrics)
+    transport = Transport(connection, BlockingCalls(connection))
     try:
-        found = [server_status(transport, server, arguments.metrics, arguments.watch) for server in range(len(addresses))]
+        found = [
+            run_blocking(server_status(transport, server, arguments.metrics, arguments.watch))
+            for server in range(len(addresses))
+        ]
     finally:
-        transport.close()
+        run_blocking(transport.calls.close())
     if arguments.json:
         print(json.dumps([dataclasses.asdict(status) for status in found], indent=2))
     else:

@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from dragoman.client.results import Translation
-from dragoman.client.status import ServerStatus
+from dragoman.client.status import BundleStatus, ServerStatus
 
 __all__ = ["print_hypotheses", "print_status"]
 
 _WHOLE = ("server", "bundle", "model")
 """Names that are copied into the next command: on a narrow terminal other columns give way."""
+
+_LANGUAGES_SHOWN = 4
 
 
 def print_hypotheses(translation: Translation, number: int | None = None) -> None:
@@ -36,16 +38,27 @@ def print_hypotheses(translation: Translation, number: int | None = None) -> Non
 
 
 def print_status(servers: Sequence[ServerStatus]) -> None:
-    """Servers with their models, and what their engines are doing."""
-    models = []
-    for server in servers:
-        state = "ready" if server.ready else "not ready"
-        if not server.models:
-            models.append((server.address, state, server.triton, "", server.problem or ""))
-        for number, model in enumerate(server.models):
-            shown = (server.address, state, server.triton) if number == 0 else ("", "", "")
-            models.append((*shown, model.name, f"v{', v'.join(model.versions)}" if model.ready else "not ready"))
-    _print(("server", "state", "triton", "model", "version"), models)
+    """Servers, their bundles, and what their engines are doing."""
+    states = [
+        (
+            *(server.address, "ready" if server.ready else "not ready", server.triton, server.dragoman),
+            f"{sum(model.ready for model in server.models)} of {len(server.models)} ready" if server.models else "",
+        )
+        for server in servers
+    ]
+    _print(("server", "state", "triton", "dragoman", "models"), states)
+    bundles = [
+        (
+            *(server.address, one.name, one.model, one.version),
+            _languages(one),
+            one.precision,
+            f"{one.parameters / 1e6:.0f} M",
+        )
+        for server in servers
+        for one in server.bundles
+    ]
+    if bundles:
+        _print(("server", "bundle", "model", "version", "languages", "precision", "parameters"), bundles)
     activity = [
         (
             *(server.address, one.bundle),
@@ -62,6 +75,16 @@ def print_status(servers: Sequence[ServerStatus]) -> None:
     for server in servers:
         if server.metrics_problem is not None:
             print(f"{server.address}: no rates: {server.metrics_problem}; name the endpoint with --metrics", file=sys.stderr)
+
+
+def _languages(bundle: BundleStatus) -> str:
+    """`en → de`; of a model of many languages the first few."""
+    sides = (bundle.source_languages, bundle.target_languages)
+    shown = (
+        ", ".join(side[:_LANGUAGES_SHOWN]) + (f" +{len(side) - _LANGUAGES_SHOWN}" if len(side) > _LANGUAGES_SHOWN else "")
+        for side in sides
+    )
+    return " → ".join(names or "?" for names in shown)
 
 
 def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

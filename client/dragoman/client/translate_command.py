@@ -8,9 +8,17 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from dragoman.client.command_options import above_zero, add_server_flags, add_tls_flags, at_least_one, quiet_grpc, tls_of
+from dragoman.client.command_options import (
+    above_zero,
+    add_language_flags,
+    add_server_flags,
+    add_tls_flags,
+    at_least_one,
+    quiet_grpc,
+    tls_of,
+)
 from dragoman.client.files import count_lines, decode_lines, read_lines
-from dragoman.client.options import RequestOptions, ask
+from dragoman.client.options import RequestOptions, check_options
 from dragoman.client.progress import line_progress
 from dragoman.client.rendering import as_json, as_line
 from dragoman.client.results import Translation
@@ -26,9 +34,10 @@ HELP = "Translate text over gRPC: from arguments, from standard input, or a whol
 _EXAMPLES = """
 examples:
   dragoman translate "Where is the station?"
+  dragoman translate "Where is the station?" --to de
   dragoman translate "Where is the station?" --beam 4 --n-best 3
-  dragoman translate "A long sentence." --stream
-  cat book.en | dragoman translate > book.de
+  dragoman translate "My sister has been living in this house for ten years." --stream
+  cat book.en | dragoman translate --server localhost:8001 > book.de
   dragoman translate --input book.en --output book.de      # resumes when it was interrupted
 
 exit codes: 0 all is translated, 1 the server or a text failed, 2 impossible usage, 130 interrupted (a file resumes)
@@ -43,20 +52,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="*", metavar="TEXT", help="what to translate; without it, lines of standard input")
     add_server_flags(parser)
     parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
+    add_language_flags(parser)
     search = parser.add_argument_group("search (what is left out is the model's own)")
     search.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
     search.add_argument("--n-best", type=at_least_one, metavar="N", help="show so many hypotheses with their scores")
     search.add_argument("--length-penalty", type=float, metavar="X", help="above 1 prefers long translations")
     search.add_argument("--max-length", type=at_least_one, metavar="N", help="most target tokens")
     search.add_argument("--prefix", metavar="TEXT", help="how the translation must begin")
-    search.add_argument("--target-language", metavar="CODE", help="for multilingual models, for example deu")
     search.add_argument("--decoding", choices=("server", "client"), default="server", help="where the search runs")
     output = parser.add_argument_group("input and output")
     output.add_argument("--input", type=Path, metavar="FILE", help="translate the lines of a UTF-8 file")
     output.add_argument("--output", type=Path, metavar="FILE", help="write them here; resumes an interrupted run")
     output.add_argument("--restart", action="store_true", help="throw away what an interrupted run left")
     output.add_argument("--stream", action="store_true", help="show the text as it is decided")
-    output.add_argument("--json", action="store_true", help="one JSON object a text, with scores and timings")
+    output.add_argument("--json", action="store_true", help="one JSON object per text, with scores and timings")
     output.add_argument(
         "--timeout", type=above_zero, metavar="SECONDS", help="for each request (30; 120 for files and pipes)"
     )
@@ -67,10 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Translate what was asked for."""
     _check(arguments)
     quiet_grpc()
-    with Translator(arguments.to, model=arguments.model, decoding=arguments.decoding, tls=tls_of(arguments)) as translator:
+    with Translator(
+        arguments.server, model=arguments.model, decoding=arguments.decoding, tls=tls_of(arguments)
+    ) as translator:
         try:
             _translate(translator, arguments)
-        except BrokenPipeError:  # the reader of our output has had enough, like head
+        except BrokenPipeError:  # the reader of the output ended, like head
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -95,7 +106,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if holds:
             raise UsageError(problem)
     try:
-        ask(_options(arguments), arguments.model, arguments.timeout or 1.0)
+        check_options(_options(arguments), arguments.model, arguments.timeout or 1.0)
     except InvalidRequest as error:  # known without the server: the command is impossible as written
         raise UsageError(str(error)) from None
 
@@ -115,10 +126,10 @@ def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
         for number, translation in enumerate(found if several else [found], start=1):
             _show(translation, arguments, number if several else None)
     else:
-        translator.check()  # a pipe may be long: better to say now that nobody is there
+        translator.check()  # a pipe may be long: better to say now that no server answers
         by_hand = not arguments.input and sys.stdin.isatty()
         if by_hand:
-            print("one text a line; Ctrl-D ends", file=sys.stderr)
+            print("one text per line; Ctrl-D ends", file=sys.stderr)
         window = _AT_ONCE if by_hand else Window()
         translations = translator.translate_lines(_lines(arguments), window=window, **options)
         for number, translation in enumerate(translations, start=1):
@@ -153,6 +164,7 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
         "length_penalty": arguments.length_penalty,
         "max_length": arguments.max_length,
         "prefix_text": arguments.prefix,
+        "source_language": arguments.source_language,
         "target_language": arguments.target_language,
         "timeout_s": arguments.timeout,
     }

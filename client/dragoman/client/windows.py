@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from itertools import count, islice
-from typing import Protocol
+from itertools import islice
+from typing import Any
 
-from dragoman.client.channels import SILENCE_S
+from dragoman.client.calls import Calls, Task
 from dragoman.client.results import Translation
 from dragoman.errors import InvalidRequest, UsageError
 
-__all__ = ["Batch", "Deferred", "Waiting", "Window", "batches", "fill_blanks", "in_order"]
+__all__ = ["Batch", "Send", "Window", "batches", "in_order", "one_after_another"]
+
+Send = Callable[[list[str]], Coroutine[Any, Any, list[Translation]]]
+"""Translates the texts of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,136 +49,86 @@ class Batch:
         return [line for line in self.lines if line.strip()]
 
 
-class Waiting(Protocol):
-    """A request on its way; `result` waits for it."""
-
-    def result(self) -> list[Translation]: ...
-    def cancel(self) -> None: ...
-    def answered(self) -> bool: ...
-    def on_answer(self, notice: Callable[[], None]) -> None: ...
-    def give_up_if_hung(self) -> None: ...
-
-
-class Deferred:
-    """Work that is not sent ahead but done when its turn comes."""
-
-    def __init__(self, work: Callable[[], list[Translation]]) -> None:
-        self.result = work
-
-    def cancel(self) -> None:
-        """Nothing was sent."""
-
-    def answered(self) -> bool:
-        return True
-
-    def on_answer(self, notice: Callable[[], None]) -> None:
-        notice()
-
-    def give_up_if_hung(self) -> None:
-        """There is nobody to be hung."""
-
-
-def batches(lines: Iterable[str], size: int, first: int = 1) -> Iterator[Batch]:
+async def batches(lines: Iterable[str] | AsyncIterable[str], size: int, first: int = 1) -> AsyncIterator[Batch]:
     """`lines` in batches of `size`; read only as far as asked for."""
+    if isinstance(lines, AsyncIterable):
+        taken: list[str] = []
+        async for line in lines:
+            taken.append(line)
+            if len(taken) == size:
+                yield Batch(first, tuple(taken))
+                first, taken = first + size, []
+        if taken:
+            yield Batch(first, tuple(taken))
+        return
     iterator = iter(lines)
-    for start in count(first, size):
-        taken = tuple(islice(iterator, size))
-        if not taken:
-            return
-        yield Batch(start, taken)
+    while batch := tuple(islice(iterator, size)):
+        yield Batch(first, batch)
+        first += size
 
 
-def fill_blanks(batch: Batch, answers: Iterable[Translation]) -> Iterator[Translation]:
-    """A Translation for every line: blank lines are their own."""
-    found = iter(answers)
-    for line in batch.lines:
-        yield next(found) if line.strip() else Translation.of_nothing()
+async def one_after_another(source: AsyncIterator[Batch], send: Send, noun: str) -> AsyncGenerator[Translation, None]:
+    """Translate `source` with one request at a time."""
+    async for batch in source:
+        async for translation in _finish(batch, send(batch.texts) if batch.texts else None, send, noun):
+            yield translation
 
 
-class _Tally:
-    """Requests that wait for an answer; the answers come in gRPC's own thread."""
-
-    def __init__(self) -> None:
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.unanswered = 0
-
-    def sent(self, request: Waiting) -> None:
-        self.unanswered += 1
-        request.on_answer(lambda: self._news.put(None))
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether an answer came in time."""
-        try:
-            self._news.get(timeout=timeout_s)
-        except queue.Empty:
-            return False
-        self.unanswered -= 1
-        return True
-
-    def catch_up(self) -> None:
-        """Count the answers that have come meanwhile."""
-        while not self._news.empty():
-            self.wait(0.0)
-
-
-def in_order(
-    source: Iterator[Batch],
-    window: Window,
-    send: Callable[[list[str]], Waiting],
-    alone: Callable[[str], Translation],
-    noun: str = "line",
-) -> Iterator[Translation]:
-    """Translate `source` with many requests in flight; closing the iterator cancels them.
-
-    A refused batch is asked again text by text (`alone`): its good texts are kept, and the error names the bad one.
-    """
-    waiting: deque[tuple[Batch, Waiting | None]] = deque()  # None: only blank lines, nothing to wait for
-    tally = _Tally()
+async def in_order(
+    source: AsyncIterator[Batch], window: Window, send: Send, noun: str, calls: Calls
+) -> AsyncGenerator[Translation, None]:
+    """Translate `source` with many requests in flight; closing the generator cancels them."""
+    waiting: deque[tuple[Batch, Task[list[Translation]] | None]] = deque()  # None: only blank lines
+    more = True
     try:
-        while True:
-            tally.catch_up()
-            while tally.unanswered < window.in_flight and len(waiting) < window.in_flight + window.held:
-                batch = next(source, None)
+        while more or waiting:
+            while more and _has_room(waiting, window):
+                batch = await anext(source, None)
                 if batch is None:
-                    break
-                request = send(batch.texts) if batch.texts else None
-                waiting.append((batch, request))
-                if request is not None:
-                    tally.sent(request)
-            if not waiting:
-                return
-            head = waiting[0][1]
-            if head is None or head.answered():
-                yield from finish(*waiting.popleft(), alone, noun)
-            elif not tally.wait(SILENCE_S):
-                for _, request in waiting:
-                    if request is not None:
-                        request.give_up_if_hung()
+                    more = False
+                else:
+                    waiting.append((batch, calls.spawn(send(batch.texts)) if batch.texts else None))
+            unanswered = [task for _, task in waiting if task is not None and not task.done]
+            if unanswered and unanswered[0] is waiting[0][1]:
+                await calls.wait_any(unanswered)
+            elif waiting:
+                batch, task = waiting.popleft()
+                async for translation in _finish(batch, None if task is None else task.result(), send, noun):
+                    yield translation
     finally:
-        for _, request in waiting:
-            if request is not None:
-                request.cancel()
+        left = [task for _, task in waiting if task is not None]
+        for task in left:
+            task.cancel()
+        for task in left:
+            await task.ended()
 
 
-def finish(batch: Batch, request: Waiting | None, alone: Callable[[str], Translation], noun: str) -> Iterator[Translation]:
-    """The translations of a batch whose request is waited for."""
-    if request is None:
-        return fill_blanks(batch, ())
+def _has_room(waiting: deque[tuple[Batch, Task[list[Translation]] | None]], window: Window) -> bool:
+    unanswered = sum(task is not None and not task.done for _, task in waiting)
+    return unanswered < window.in_flight and len(waiting) < window.in_flight + window.held
+
+
+async def _finish(
+    batch: Batch, answers: Coroutine[Any, Any, list[Translation]] | None, send: Send, noun: str
+) -> AsyncGenerator[Translation, None]:
+    """A Translation for every line. A refused batch is sent again text by text, so that the error names the bad one."""
     try:
-        answers = request.result()
+        translated = iter([] if answers is None else await answers)
     except InvalidRequest as error:
         if len(batch.lines) == 1:
             raise InvalidRequest(f"{noun} {batch.first}: {error}") from None
-        return _one_by_one(batch, alone, noun)
-    return fill_blanks(batch, answers)
+        async for translation in _one_by_one(batch, send, noun):
+            yield translation
+        return
+    for line in batch.lines:
+        yield next(translated) if line.strip() else Translation.of_nothing()
 
 
-def _one_by_one(batch: Batch, alone: Callable[[str], Translation], noun: str) -> Iterator[Translation]:
-    """The lines of a refused batch until the one that was the reason, whose error names its line."""
+async def _one_by_one(batch: Batch, send: Send, noun: str) -> AsyncGenerator[Translation, None]:
     number = batch.first
     try:
         for line in batch.lines:
-            yield alone(line) if line.strip() else Translation.of_nothing()
+            yield (await send([line]))[0] if line.strip() else Translation.of_nothing()
             number += 1
     except InvalidRequest as error:
         raise InvalidRequest(f"{noun} {number}: {error}") from None

@@ -9,8 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from dragoman.client.addresses import parse_addresses
-from dragoman.client.command_options import add_server_flags, add_tls_flags, quiet_grpc, tls_of
-from dragoman.client.prometheus import metrics_url_of
+from dragoman.client.blocking import BlockingCalls
+from dragoman.client.blocking import run as run_blocking
+from dragoman.client.channels import Connection
+from dragoman.client.command_options import add_language_flags, add_server_flags, add_tls_flags, quiet_grpc, tls_of
+from dragoman.client.retry import RetryPolicy
+from dragoman.client.status import find_metrics
+from dragoman.client.transport import Transport
 from dragoman.errors import UsageError
 from dragoman.loadtest.answers import bleu_available
 from dragoman.loadtest.arrivals import SHAPES, shape_named
@@ -29,13 +34,13 @@ from dragoman.loadtest.workload import Workload, read_workload
 
 __all__ = ["HELP", "configure", "run"]
 
-HELP = "Puts load on a server, measures it, and says whether its objectives hold."
+HELP = "Put load on a server, measure it, and say whether its objectives hold."
 
 _EPILOG = """\
 examples:
-  dragoman loadtest --to localhost:8001 --workload test.tsv --rate 50/s --duration 60s --slo "p99<500ms, errors<1%"
-  dragoman loadtest --to localhost:8001 --workload test.txt --concurrency 32 --beam 4
-  dragoman loadtest --to localhost:8001 --workload test.txt --find-capacity --slo "p99<500ms"
+  dragoman loadtest --server localhost:8001 --workload test.tsv --rate 50/s --duration 60s --slo "p99<500ms, errors<1%"
+  dragoman loadtest --server localhost:8001 --workload test.txt --concurrency 32 --beam 4
+  dragoman loadtest --server localhost:8001 --workload test.txt --find-capacity --slo "p99<500ms"
   dragoman loadtest --compare monday.json tuesday.json --regression-limit 5%
 
 exit codes: 0 all is well, 1 an objective or the regression limit is broken or nothing was answered, 2 impossible usage,
@@ -43,6 +48,7 @@ exit codes: 0 all is well, 1 an objective or the regression limit is broken or n
 """
 _RUN_S, _PROBE_S = 60.0, 15.0
 _FIRST_RATE = 10.0
+_KEEPALIVE_S = 60.0
 OK, BROKEN, INTERRUPTED = 0, 1, 130
 
 
@@ -62,6 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--seed", type=int, default=0, help="order of the sentences and random arrivals (default: 0)")
     ask = parser.add_argument_group("each request")
     ask.add_argument("--model", metavar="NAME", help="which bundle, when the server has several")
+    add_language_flags(ask)
     ask.add_argument("--beam", type=int, metavar="N", help="beam size (default: the model's)")
     ask.add_argument("--stream", action="store_true", help="stream the translations; measures the time to the first token")
     ask.add_argument("--timeout", default="30s", metavar="30s", help="then a request counts as failed (default: 30s)")
@@ -71,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     goal.add_argument("--find-capacity", action="store_true", help="search the highest rate at which --slo holds")
     goal.add_argument("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"), help="two results; sends no load")
     goal.add_argument("--regression-limit", metavar="5%", help="with --compare: how much worse B may be")
-    goal.add_argument("--metrics", metavar="URL", help="the server's metrics (default: port 8002); 'off' for none")
+    goal.add_argument("--metrics", metavar="URL", help="metrics endpoint (default: the server tells it); 'off' for none")
     goal.add_argument("--output", type=Path, metavar="PREFIX", help="of the .json and .html files (default: loadtest-TIME)")
     add_tls_flags(parser)
 
@@ -86,10 +93,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--regression-limit is for --compare A.json B.json")
     prefix = arguments.output or Path(f"loadtest-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     check_writable(prefix)
-    plan, metrics_url = _plan(arguments), _metrics_url(arguments)
+    plan = _plan(arguments)
     if plan.workload.has_references and not bleu_available():
         err.print("no BLEU although the workload has references: sacrebleu is missing (pip install sacrebleu)")
     quiet_grpc()
+    metrics_url = _metrics_url(arguments, plan.target)
     capacity = None
     with live_view(err, f"load on {plan.target}") as observe:
         if arguments.find_capacity:
@@ -134,14 +142,16 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     load = _load(arguments)
     settings = RequestSettings(
         model=arguments.model,
+        source_language=arguments.source_language,
+        target_language=arguments.target_language,
         beam_size=arguments.beam,
         stream=arguments.stream,
         use_cache=arguments.allow_cache,
         timeout_s=duration_s(arguments.timeout),
     )
-    settings.asked()  # impossible options are found out here, not in a worker
+    settings.checked()  # impossible options are found out here, not in a worker
     workers = arguments.workers if arguments.workers is not None else default_workers(load)
-    target = Target(parse_addresses(arguments.to), tls_of(arguments))
+    target = Target(parse_addresses(arguments.server), tls_of(arguments))
     return Plan(target, workload, load, settings, workers, duration_s(arguments.warm_up), arguments.seed)
 
 
@@ -166,7 +176,15 @@ def _first_rate(arguments: argparse.Namespace) -> float:
     return rate_per_s(arguments.rate) if arguments.rate else _FIRST_RATE
 
 
-def _metrics_url(arguments: argparse.Namespace) -> str | None:
+def _metrics_url(arguments: argparse.Namespace, target: Target) -> str | None:
+    """The endpoint given, or the one that the first server names."""
     if arguments.metrics == "off":
         return None
-    return str(arguments.metrics or metrics_url_of(parse_addresses(arguments.to).targets[0]))
+    if arguments.metrics:
+        return str(arguments.metrics)
+    connection = Connection(target.addresses, target.tls, _KEEPALIVE_S, RetryPolicy.never())
+    transport = Transport(connection, BlockingCalls(connection))
+    try:
+        return run_blocking(find_metrics(transport, server=0))
+    finally:
+        run_blocking(transport.calls.close())

@@ -1,4 +1,4 @@
-"""The seam between the load and the server: one request out, one outcome with its times back."""
+"""What the load test sends requests with: one request out, one outcome with its times back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dragoman.client.addresses import TLS, Addresses
-from dragoman.client.options import Asked, ask
+from dragoman.client.options import CheckedOptions, RequestOptions, check_options
 
 __all__ = ["OpenSender", "Outcome", "RequestSettings", "Sender", "Target", "Unread"]
 
@@ -28,14 +28,22 @@ class RequestSettings:
     """What every request asks for; None leaves it to the model."""
 
     model: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
     beam_size: int | None = None
     stream: bool = False
     use_cache: bool = False  # a repeated sentence must be work for the engine, not a look-up
     timeout_s: float = 30.0
 
-    def asked(self) -> Asked:
-        cache = None if self.use_cache else False
-        return ask({"beam_size": self.beam_size, "cache": cache}, self.model, self.timeout_s)
+    def checked(self) -> CheckedOptions:
+        """The options of each request."""
+        options: RequestOptions = {
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "beam_size": self.beam_size,
+            "cache": None if self.use_cache else False,
+        }
+        return check_options(options, self.model, self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)

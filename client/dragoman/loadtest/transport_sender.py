@@ -7,13 +7,15 @@ import time
 from typing import Any
 
 from dragoman import wire
-from dragoman.client.async_transport import AsyncTransport
+from dragoman.client.asynchronous import AsyncCalls
 from dragoman.client.channels import Connection
 from dragoman.client.failures import Failure
 from dragoman.client.messages import Message, Reply, foreign_answer, infer_request
+from dragoman.client.options import encode_text
 from dragoman.client.requests import Build
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.streams import StreamReader
+from dragoman.client.transport import Transport
 from dragoman.errors import RequestError
 from dragoman.loadtest.sender import Outcome, RequestSettings, Target, Unread
 
@@ -25,18 +27,17 @@ _KEEPALIVE_S = 30.0
 async def open_sender(target: Target, settings: RequestSettings) -> TransportSender:
     """A sender for the target; the first request finds out whether anybody answers there."""
     connection = Connection(target.addresses, target.tls, _KEEPALIVE_S, RetryPolicy.never())
-    return TransportSender(AsyncTransport(connection), settings)
+    return TransportSender(Transport(connection, AsyncCalls(connection)), settings)
 
 
 class TransportSender:
     """One text a request, to `translate` or `translate_stream`."""
 
-    def __init__(self, transport: AsyncTransport, settings: RequestSettings) -> None:
+    def __init__(self, transport: Transport, settings: RequestSettings) -> None:
         self._transport = transport
         self._model = wire.TRANSLATE_STREAM if settings.stream else wire.TRANSLATE
         self._exchange = self._stream if settings.stream else self._call
-        self._asked = settings.asked()
-        self._options = self._asked.to_json(self._asked.timeout_s)
+        self._options = settings.checked()
         self._messages: dict[str, Message] = {}  # built once: a workload comes round again and again
 
     async def send(self, text: str) -> Outcome | Unread:
@@ -47,21 +48,20 @@ class TransportSender:
             return _failed(error, time.monotonic())
 
     async def close(self) -> None:
-        await self._transport.close()
+        await self._transport.calls.close()
 
     def _first_message(self, text: str) -> Message:
-        source = self._asked.source(text)
-        inputs = {wire.TEXT.name: [source], wire.OPTIONS.name: [self._options]}
+        inputs = self._options.inputs([encode_text(text)], self._options.timeout_s)
         message = self._messages[text] = infer_request(self._model, inputs)
         return message
 
     async def _call(self, build: Build) -> Unread:
-        response = await self._transport.response(build, self._asked.timeout_s)
+        response = await self._transport.infer(build, self._options.timeout_s)
         return Unread(functools.partial(_outcome, response, time.monotonic()))
 
     async def _stream(self, build: Build) -> Outcome:
         reader, first_token_at = _TimedReader(), None
-        async for _ in self._transport.stream(build, self._asked.timeout_s, reader):
+        async for _ in self._transport.stream(build, self._options.timeout_s, reader):
             if first_token_at is None:
                 first_token_at = time.monotonic()
         translation = reader.result
@@ -112,9 +112,9 @@ class _TimedReader(StreamReader):
         super().__init__()
         self.ended_at = 0.0
 
-    def read(self, response: Any | None) -> str | Failure:  # noqa: ANN401 - the signature is the base's
+    def read(self, response: Message | None, address: str) -> Failure | None:
         now = time.monotonic()
-        piece = super().read(response)
+        failure = super().read(response, address)
         if self.ended and response is not None:
             self.ended_at = now
-        return piece
+        return failure

@@ -1,4 +1,4 @@
-"""Are the bundle's files the ones that were verified? SHA-256 against the manifest."""
+"""Are the bundle's files the ones that were verified? SHA-256 against the manifest, and never a file outside the bundle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from dragoman.bundle.manifest import FileRecord, Manifest
 from dragoman.errors import BundleError
 
-__all__ = ["check_files", "record_file"]
+__all__ = ["check_files", "path_in_bundle", "record_file"]
 
 
 def record_file(path: Path) -> FileRecord:
@@ -19,21 +19,44 @@ def record_file(path: Path) -> FileRecord:
     return FileRecord(sha256=digest, bytes=path.stat().st_size)
 
 
+def path_in_bundle(bundle: Path, name: str) -> Path:
+    """Where the file `name` of the bundle lies; BundleError when that is outside, by its name or by a symbolic link."""
+    path = bundle / name
+    try:
+        inside = path.resolve().is_relative_to(bundle.resolve())
+    except (OSError, ValueError, RuntimeError) as error:  # a loop of links, a NUL in the name
+        raise BundleError(f"{name!r} is no file of the bundle {bundle}: {error}") from error
+    if Path(name).is_absolute() or ".." in Path(name).parts or not inside:
+        raise BundleError(f"{name!r} points outside the bundle {bundle}")
+    return path
+
+
 def check_files(bundle: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
     """BundleError that lists every file that is missing or is not what was verified."""
+    if not manifest.files:
+        raise BundleError(f"{bundle} can't be trusted: its manifest lists no files; export it again")
     problems = []
     for name in manifest.files if names is None else names:
-        record, path = manifest.files[name], bundle / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            problems.append(f"{name} points outside the bundle")
-        elif not path.is_file():
-            problems.append(f"{name} is missing")
-        elif path.stat().st_size != record.bytes:
-            problems.append(f"{name} has {path.stat().st_size} bytes, not {record.bytes}")
-        elif record_file(path).sha256 != record.sha256:
-            problems.append(f"{name} was changed after the export (its SHA-256 differs)")
+        try:
+            problem = _problem(path_in_bundle(bundle, name), name, manifest.files[name])
+        except BundleError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"{name} can't be read: {error.strerror}"
+        if problem is not None:
+            problems.append(problem)
     if problems:
         raise BundleError(f"{bundle} can't be trusted: {'; '.join(problems)}; export it again")
+
+
+def _problem(path: Path, name: str, record: FileRecord) -> str | None:
+    if not path.is_file():
+        return f"{name} is missing"
+    if path.stat().st_size != record.bytes:
+        return f"{name} has {path.stat().st_size} bytes, not {record.bytes}"
+    if record_file(path).sha256 != record.sha256:
+        return f"{name} was changed after the export (its SHA-256 differs)"
+    return None
 
 
 def _digest(stream: object) -> str:  # Python 3.10 has no hashlib.file_digest

@@ -23,8 +23,8 @@ examples:
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --engine-cache engines
 
-The bundle appears whole or not at all: if the check fails, or you press Ctrl-C, nothing is written. An engine cache is
-filled after that, from the finished bundle."""
+The bundle appears whole or not at all: if the check fails, or Ctrl-C or SIGTERM ends it, nothing is written. An engine
+cache is filled after that, from the finished bundle."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +62,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="text in the target language, a sentence a line: the model will say what is in it and single characters only, "
         "which is faster where the vocabulary is large; what it loses is measured (docs/bundle.md)",
     )
+    for side in ("source", "target"):
+        add(
+            f"--max-{side}-tokens",
+            type=int,
+            metavar="N",
+            help=f"longest {side} (default: as many tokens as the model has positions; 512 where it has no limit)",
+        )
     add(
         "--verify-file",
         type=Path,
@@ -88,9 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Export and print the summary."""
     from rich.console import Console
 
+    from dragoman.export.checkpoint import TokenLimits
     from dragoman.export.pipeline import ExportOptions, export_bundle
     from dragoman.export.progress import TerminalStages
     from dragoman.export.report import print_report
+    from dragoman.export.staging import interrupted_by_sigterm
     from dragoman.export.tensorrt import parse_capabilities
 
     targets = [*(arguments.targets or []), *([arguments.tensorrt] if arguments.tensorrt else [])]
@@ -104,10 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
         shortlist=arguments.shortlist,
         verify_file=arguments.verify_file,
         max_quality_loss=arguments.max_quality_loss,
+        limits=TokenLimits(arguments.max_source_tokens, arguments.max_target_tokens),
         force=arguments.force,
         kernels=not arguments.no_kernels,
     )
-    with TerminalStages(Console(stderr=True)) as stages:
+    with interrupted_by_sigterm(), TerminalStages(Console(stderr=True)) as stages:
         report = export_bundle(options, stages)
     if arguments.json:
         print(report.manifest.to_json(), end="")

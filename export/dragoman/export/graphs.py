@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import cast
 
 import onnx
 import onnx_ir as ir
 
 from dragoman.bundle.manifest import Graph, Precision, Role, StoredTensor, TensorSpec
 from dragoman.bundle.manifest import Lowering as LoweringName
+from dragoman.bundle.records import DataType
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import Checkpoint
 from dragoman.export.fusing import fuse_activations, fuse_best_tokens, take_bias_out
@@ -126,9 +128,13 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     tensor = value.type.tensor_type
     return TensorSpec(
         name=value.name,
-        dtype=onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name,
+        dtype=_dtype(tensor.elem_type),
         shape=tuple(size.dim_param or size.dim_value for size in tensor.shape.dim),
     )
+
+
+def _dtype(code: int) -> DataType:
+    return cast(DataType, onnx.helper.tensor_dtype_to_np_dtype(code).name)
 
 
 def _is_large(tensor: onnx.TensorProto) -> bool:
@@ -142,5 +148,5 @@ def _bytes(tensor: onnx.TensorProto) -> int:
 
 def _stored(tensor: onnx.TensorProto) -> StoredTensor:
     place = {entry.key: entry.value for entry in tensor.external_data}
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+    dtype = _dtype(tensor.data_type)
     return StoredTensor(tensor.name, dtype, tuple(tensor.dims), place["location"], int(place.get("offset", 0)))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import resource
-import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,10 +27,10 @@ from dragoman.bundle.manifest import (
     Verification,
     VerificationCase,
 )
-from dragoman.bundle.tokenizer import open_tokenizer
+from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
 from dragoman.errors import UsageError
 from dragoman.export.calibration import Calibration, CalibrationText, calibrate
-from dragoman.export.checkpoint import Checkpoint, read_checkpoint
+from dragoman.export.checkpoint import Checkpoint, TokenLimits, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import can_be_fused
 from dragoman.export.progress import QuietStages, Stages
@@ -73,6 +72,7 @@ class ExportOptions:
     shortlist: Path | None = None
     verify_file: Path | None = None
     max_quality_loss: float | None = None
+    limits: TokenLimits = field(default_factory=TokenLimits)
     force: bool = False
     kernels: bool = True
     verify: bool = True
@@ -128,13 +128,15 @@ class _Export:
     def run(self) -> ExportReport:
         with staged_directory(self._options.output, force=self._options.force) as staging:
             with self._stages.stage("read the checkpoint"):
-                original = read_checkpoint(self._options.checkpoint)
-            checkpoint = original if self._options.shortlist is None else self._shortened(original, self._options.shortlist)
-            graphs, kept_in_fp32 = self._graphs(original, checkpoint, staging)
+                original = read_checkpoint(self._options.checkpoint, self._options.limits)
+            original.tokenizer_plan.write(staging)
+            tokenizer = open_tokenizer(staging, original.tokenizer, original.tokens)
+            checkpoint = self._shortened(original, tokenizer)
+            graphs, kept_in_fp32 = self._graphs(original, checkpoint, tokenizer, staging)
             engines = self._engines(checkpoint, graphs, staging) if "tensorrt" in self._options.targets else ()
-            for name, path in checkpoint.tokenizer_paths.items():
-                shutil.copyfile(path, staging / name)
-            verification = self._verification(original, checkpoint, graphs, staging) if self._options.verify else None
+            verification = None
+            if self._options.verify:
+                verification = self._verification(original, checkpoint, graphs, tokenizer, staging)
             with self._stages.stage("write the manifest"):
                 files = {path.name: record_file(path) for path in sorted(staging.iterdir())}
                 manifest = Manifest(
@@ -152,6 +154,7 @@ class _Export:
                     verification=verification,
                     kept_in_fp32=kept_in_fp32,
                     engines=engines,
+                    languages=checkpoint.languages,
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         if self._options.engine_cache is not None:
@@ -164,18 +167,19 @@ class _Export:
             self._options.engine_cache,
         )
 
-    def _shortened(self, checkpoint: Checkpoint, text: Path) -> Checkpoint:
+    def _shortened(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Checkpoint:
+        if self._options.shortlist is None:
+            return checkpoint
         with self._stages.stage("choose the shortlist"):
-            tokenizer = open_tokenizer(checkpoint.directory, checkpoint.tokenizer, checkpoint.tokens)
-            listed = read_shortlist(text, tokenizer, checkpoint)
+            listed = read_shortlist(self._options.shortlist, tokenizer, checkpoint)
             return replace(checkpoint, model=checkpoint.model.shortened(listed))
 
     def _graphs(
-        self, original: Checkpoint, checkpoint: Checkpoint, staging: Path
+        self, original: Checkpoint, checkpoint: Checkpoint, tokenizer: Tokenizer, staging: Path
     ) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
         """The graphs, and the modules that fp16 can't hold: those of the original's, whose layers are the same."""
         lowerings = self._options.lowerings(checkpoint.config)
-        calibration = self._calibration(original) if "portable" in lowerings else Calibration()
+        calibration = self._calibration(original, tokenizer) if "portable" in lowerings else Calibration()
         with self._stages.stage("build the graphs") as advance:
             graphs = build_graphs(
                 checkpoint,
@@ -188,10 +192,9 @@ class _Export:
             )
         return graphs, calibration.keep_in_fp32
 
-    def _calibration(self, checkpoint: Checkpoint) -> Calibration:
+    def _calibration(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Calibration:
         if self._options.precision == "fp32":
             return Calibration()
-        tokenizer = open_tokenizer(checkpoint.directory, checkpoint.tokenizer, checkpoint.tokens)
         text = CalibrationText.of(self._corpus.sentences, tokenizer, checkpoint.dimensions.max_source_tokens)
         with self._stages.stage("calibrate on real text") as advance:
             return calibrate(checkpoint.model, checkpoint.tokens, text, self._options.precision, advance)
@@ -212,9 +215,13 @@ class _Export:
             fill_engine_cache(self._options.output, engine_cache, advance)
 
     def _verification(
-        self, original: Checkpoint, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path
+        self,
+        original: Checkpoint,
+        checkpoint: Checkpoint,
+        graphs: tuple[Graph, ...],
+        tokenizer: Tokenizer,
+        staging: Path,
     ) -> Verification:
-        tokenizer = open_tokenizer(staging, checkpoint.tokenizer, checkpoint.tokens)
         with self._stages.stage("load the original"):
             reference = _original(original)
         judge = Judge(reference, tokenizer, self._corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)

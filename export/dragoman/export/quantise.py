@@ -39,7 +39,8 @@ class Quantised:
 def quantise_rows(weight: NDArray[np.float32], largest: int = SEVEN_BITS) -> Quantised:
     """Symmetric, one scale a row, values in −largest … largest; a row of zeros stays zero."""
     peak = np.abs(weight).max(axis=1)
-    scale = np.where(peak > 0, peak / largest, 1.0).astype(np.float32)
+    smallest = np.finfo(np.float32).tiny  # a row of subnormal numbers has no step of its own: all of it is nearly zero
+    scale = np.where(peak > 0, np.maximum(peak / largest, smallest), 1.0).astype(np.float32)
     values = np.rint(weight / scale[:, None])
     return Quantised(values.astype(np.int8), scale)
 

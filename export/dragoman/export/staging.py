@@ -5,14 +5,37 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from dragoman.errors import ExportError
 
-__all__ = ["staged_directory"]
+__all__ = ["interrupted_by_sigterm", "staged_directory"]
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """While it lasts, SIGTERM ends the work as Ctrl-C does: by an exception that cleans up on its way.
+
+    Only the main thread may change signal handlers; elsewhere this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

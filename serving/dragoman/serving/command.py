@@ -12,12 +12,11 @@ from typing import get_args
 from dragoman import native
 from dragoman.bundle.manifest import read_manifest
 from dragoman.errors import ServeError, UsageError
-from dragoman.serving.config import BundleSpec, ServerConfig
+from dragoman.serving.config import BundleSpec, ServerConfig, Timeouts
 from dragoman.serving.console import Console
 from dragoman.serving.logs import configure_logging
 from dragoman.serving.process.settings import EngineOptions
 from dragoman.serving.runtime.settings import Device
-from dragoman.serving.supervisor.keeper import KeeperTimes
 from dragoman.serving.supervisor.ports import free_port, require_free
 from dragoman.serving.supervisor.supervisor import Supervisor
 from dragoman.serving.triton.flags import Address, Tls
@@ -28,7 +27,7 @@ __all__ = ["HELP", "configure", "run"]
 HELP = """Serve exported bundles behind Triton, with continuous batching; Ctrl-C drains, SIGHUP reloads the bundles.
 
     dragoman serve --bundle bundles/en-de
-    dragoman serve --bundle en-de=bundles/en-de --bundle de-en=bundles/de-en --grpc-address 0.0.0.0:8001
+    dragoman serve --bundle en-de=bundles/en-de --bundle de-en=bundles/de-en --grpc-address 127.0.0.1:9001
 """
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -36,39 +35,50 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    limits, times = Limits(), KeeperTimes()
+    """Define the arguments."""
+    limits, timeouts = Limits(), Timeouts()
     add = parser.add_argument
     add("--bundle", action="append", metavar="[NAME=]PATH", help="a bundle to serve; may be given several times")
-    where = parser.add_argument_group("where it listens (loopback unless told otherwise; port 0 takes a free one)")
-    where.add_argument("--grpc-address", type=address, default=Address("127.0.0.1", 8001), metavar="HOST:PORT")
-    where.add_argument("--metrics-address", type=address_or_off, default=Address("127.0.0.1", 8002), metavar="HOST:PORT|off")
-    where.add_argument("--http-address", type=address_or_off, default=None, metavar="HOST:PORT|off", help="off unless given")
-    room = parser.add_argument_group("how much it takes")
+    listen = parser.add_argument_group("addresses (loopback by default; port 0 takes a free one)")
+    listen.add_argument("--grpc-address", type=address, default=Address("127.0.0.1", 8001), metavar="HOST:PORT")
+    listen.add_argument(
+        "--metrics-address", type=address_or_off, default=Address("127.0.0.1", 8002), metavar="HOST:PORT|off"
+    )
+    listen.add_argument("--http-address", type=address_or_off, metavar="HOST:PORT|off", help="default: off")
+    listen.add_argument("--allow-remote", action="store_true", help="let the embedded Triton listen beyond loopback")
+    room = parser.add_argument_group("limits and resources")
     room.add_argument("--device", choices=get_args(Device), default="cpu")
-    room.add_argument("--engine-cache", type=Path, metavar="DIR", help="keeps TensorRT's engines between starts")
-    room.add_argument("--engines", type=count, default=1, metavar="N", help="engine processes a bundle; they share the load")
-    room.add_argument("--threads", type=count, metavar="N", help="threads that compute (default: every core; int8: but one)")
+    room.add_argument("--engine-cache", type=Path, metavar="DIR", help="keeps TensorRT engines between starts")
+    room.add_argument(
+        "--engines", type=count, default=1, metavar="N", help="engine processes per bundle; they share the load"
+    )
+    room.add_argument("--threads", type=count, metavar="N", help="compute threads (default: all cores; int8: all but one)")
     room.add_argument("--max-batch", type=count, metavar="ROWS", help="rows decoded together; a beam of 4 is four rows")
     room.add_argument("--max-queue", type=count, metavar="N", help="sentences that may wait; more are refused at once")
-    room.add_argument("--max-sessions", type=count, metavar="N", help="client-driven decodings open at a time")
+    room.add_argument("--max-sessions", type=count, metavar="N", help="client-driven sessions open at a time")
     room.add_argument("--max-memory", type=size, metavar="SIZE", help="refuse to start a model that may need more, e.g. 2G")
     room.add_argument("--max-beam-size", type=count, default=limits.max_beam_size, metavar="N")
     room.add_argument("--max-texts", type=count, default=limits.max_texts, metavar="N", help="texts in one request")
     room.add_argument("--max-text-bytes", type=size, default=limits.max_text_bytes, metavar="SIZE")
-    room.add_argument("--response-cache", type=size, default=32 << 20, metavar="SIZE", help="for repeated texts; 0 is off")
-    safety = parser.add_argument_group("who may ask")
-    safety.add_argument("--tls-certificate", type=Path, metavar="PEM")
-    safety.add_argument("--tls-key", type=Path, metavar="PEM")
-    safety.add_argument("--tls-client-roots", type=Path, metavar="PEM", help="callers must show a certificate by these")
-    safety.add_argument("--tls-server-name", default="localhost", help="a name in the certificate, for our own probe")
-    safety.add_argument(
-        "--admin-token-file", type=Path, metavar="FILE", help="opens Triton's admin endpoints to its holders"
+    room.add_argument("--response-cache", type=size, default=32 << 20, metavar="SIZE", help="for repeated texts; 0: off")
+    access = parser.add_argument_group("access control")
+    access.add_argument("--tls-certificate", type=Path, metavar="PEM")
+    access.add_argument("--tls-key", type=Path, metavar="PEM")
+    access.add_argument("--tls-client-roots", type=Path, metavar="PEM", help="require client certificates signed by these")
+    access.add_argument("--tls-server-name", default="localhost", help="a name in the certificate, for the health probe")
+    access.add_argument(
+        "--admin-token-file", type=Path, metavar="FILE", help="enables Triton's admin endpoints for its holders"
     )
-    life = parser.add_argument_group("how it lives")
-    life.add_argument("--start-timeout", type=seconds, default=times.start_s, metavar="S")
-    life.add_argument("--hang-timeout", type=seconds, default=times.hang_s, metavar="S", help="a silent engine is replaced")
-    life.add_argument("--drain-timeout", type=seconds, default=times.drain_s, metavar="S")
+    life = parser.add_argument_group("life cycle")
+    life.add_argument("--start-timeout", type=seconds, default=timeouts.start_s, metavar="S")
+    life.add_argument(
+        "--hang-timeout",
+        type=seconds,
+        default=timeouts.hang_s,
+        metavar="S",
+        help="an engine that is silent for so long is replaced (default: %(default)g; more if its steps are slow)",
+    )
+    life.add_argument("--drain-timeout", type=seconds, default=timeouts.drain_s, metavar="S")
     life.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     life.add_argument("--log-requests", action="store_true", help="log a line for each request (never its text)")
 
@@ -83,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:
-    """What the arguments ask for, checked as far as it can be before anything is started."""
+    """The configuration the arguments ask for, checked as far as possible before anything is started."""
     addresses = {
         "--grpc-address": _listenable("--grpc-address", arguments.grpc_address),
         "--metrics-address": _listenable("--metrics-address", arguments.metrics_address),
@@ -99,6 +109,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         http=addresses["--http-address"],
         tls=_tls(arguments),
         tls_server_name=arguments.tls_server_name,
+        allow_remote=arguments.allow_remote,
         admin_token=_token(arguments.admin_token_file),
         engine=EngineOptions(
             device=arguments.device,
@@ -116,7 +127,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
             max_text_bytes=arguments.max_text_bytes,
             max_beam_size=arguments.max_beam_size,
         ),
-        times=KeeperTimes(arguments.start_timeout, arguments.hang_timeout, arguments.drain_timeout),
+        timeouts=Timeouts(arguments.start_timeout, arguments.hang_timeout, arguments.drain_timeout),
         log_level=arguments.log_level,
         log_requests=arguments.log_requests,
     )
@@ -128,7 +139,7 @@ def _bundles(given: list[str]) -> tuple[BundleSpec, ...]:
     bundles = []
     for each in given:
         name, named, path = each.partition("=")
-        where = Path(path if named else each).resolve()
+        where = Path(path if named else each).absolute()  # links stay: a reload follows them again
         manifest = read_manifest(where)
         bundles.append(BundleSpec(_checked_name(name) if named else _own_name(manifest.model.name), where))
     names = [bundle.name for bundle in bundles]
@@ -144,7 +155,7 @@ def _checked_name(name: str) -> str:
 
 
 def _own_name(model: str) -> str:
-    """The model's name without its owner, in letters that a name may have."""
+    """The model's name without its owner, with only the characters a bundle name may have."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", model.rpartition("/")[2]).strip("-_")[:40] or "model"
 
 
@@ -178,7 +189,7 @@ def _engine_cache(path: Path | None) -> str | None:
 
 
 def _token(path: Path | None) -> str:
-    """What opens the admin endpoints: a secret that nobody knows unless the operator chose one."""
+    """The secret of the admin endpoints: the operator's, or a random one that nobody knows."""
     if path is None:
         return secrets.token_urlsafe(32)
     try:

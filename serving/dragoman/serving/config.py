@@ -1,4 +1,4 @@
-"""Everything `dragoman serve` was asked for, in one frozen value."""
+"""The configuration of one server, as `dragoman serve` was given it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
-from dragoman.serving.supervisor.keeper import KeeperTimes
 from dragoman.serving.triton.flags import Address, Tls, TritonFlags
 from dragoman.wire import Limits
 
-__all__ = ["BundleSpec", "ServerConfig"]
+__all__ = ["BundleSpec", "ServerConfig", "Timeouts"]
 
 
 @dataclass(frozen=True, slots=True)
 class BundleSpec:
-    """A bundle and the name callers choose it by."""
+    """A bundle and the name callers choose it by.
+
+    `path` is absolute; a symbolic link in it is followed by each engine when it starts, so a reload serves its new target.
+    """
 
     name: str
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long the supervisor waits for its processes, in seconds."""
+
+    start_s: float = 120.0
+    """Until a new engine or Triton must be ready."""
+    hang_s: float = 3.0
+    """Until a silent engine is replaced; longer for one whose steps are slow."""
+    drain_s: float = 30.0
+    """Until requests in progress must have finished when the server stops or an engine is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +47,14 @@ class ServerConfig:
     http: Address | None = None
     tls: Tls | None = None
     tls_server_name: str = "localhost"
+    allow_remote: bool = False
+    """Let the embedded Triton listen on addresses other than loopback."""
     probe_id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     engine: EngineOptions = field(default_factory=EngineOptions)
     engines: int = 1
-    """Engine processes of each bundle; what `engine` says holds for each of them."""
+    """Engine processes per bundle; `engine` applies to each of them."""
     limits: Limits = field(default_factory=Limits)
-    times: KeeperTimes = field(default_factory=KeeperTimes)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     hold_s: float = 10.0
     log_level: str = "info"
     log_requests: bool = False

@@ -5,8 +5,7 @@ The engine process is built on it; tests and benchmarks drive it directly.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import (
     Engine,
     EngineLimits,
-    Finished,
     MemoryContract,
     ModelFacts,
-    Request,
+    Sequence,
     memory_contract,
 )
 from dragoman.serving.runtime.onnxruntime import OnnxRuntime
@@ -47,50 +45,37 @@ class LoadedModel:
             options = DecodingOptions(beam_size=beam_size, max_length=16)
             self.decode([tuple(self.tokenizer.encode(_SAMPLE))] * 2, options)
 
-    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[str]:
+    def translate(self, texts: Many[str], options: DecodingOptions | None = None) -> list[str]:
         """The best translation of each text."""
         sources = [tuple(self.tokenizer.encode(text)) for text in texts]
         return [self.tokenizer.decode(best[0].tokens) for best in self.decode(sources, options)]
 
-    def decode(
-        self, sources: Sequence[tuple[int, ...]], options: DecodingOptions | None = None
-    ) -> list[tuple[Hypothesis, ...]]:
+    def decode(self, sources: Many[tuple[int, ...]], options: DecodingOptions | None = None) -> list[tuple[Hypothesis, ...]]:
         """Hypotheses of each source, all decoded together, longest first so that similar ones run side by side.
 
         The first error of a request is raised once all have ended.
         """
-        finished = self.run([Request("", source, options or self.manifest.generation) for source in sources])
-        for answer in finished:
-            if answer.error is not None:
-                raise answer.error
-        return [answer.hypotheses for answer in finished]
+        sequences = [Sequence(source, options or self.manifest.generation) for source in sources]
+        self.run(sequences)
+        for sequence in sequences:
+            if sequence.error is not None:
+                raise sequence.error
+        return [sequence.hypotheses for sequence in sequences]
 
-    def run(self, requests: Sequence[Request]) -> list[Finished]:
-        """The final answers of `requests` in their order; their ids are replaced, they only need to tell them apart."""
-        numbers = itertools.count()
-        longest_first = sorted(range(len(requests)), key=lambda index: -len(requests[index].source))
-        pending = [(f"in-process-{next(numbers)}", index) for index in reversed(longest_first)]
-        places: dict[str, int] = {}
-        answers: list[Finished | None] = [None] * len(requests)
+    def run(self, sequences: Many[Sequence]) -> None:
+        """Decode all of them to their end, longest first so that similar ones run side by side."""
+        pending = sorted(sequences, key=lambda sequence: sequence.source_tokens)
         while pending or self.engine.busy:
-            self._submit_some(pending, places, requests)
-            events = self.engine.step()
-            for event in events:
-                if isinstance(event, Finished) and event.request.id in places:
-                    answers[places.pop(event.request.id)] = event
-            if not events:
+            self._submit_some(pending)
+            if not self.engine.step():
                 self.engine.wait()
-        return [answer for answer in answers if answer is not None]
 
-    def _submit_some(self, pending: list[tuple[str, int]], places: dict[str, int], requests: Sequence[Request]) -> None:
+    def _submit_some(self, pending: list[Sequence]) -> None:
         while pending:
-            name, index = pending[-1]
-            one = requests[index]
             try:
-                self.engine.submit(Request(name, one.source, one.options, one.priority, one.deadline_s, one.stream))
+                self.engine.submit(pending[-1])
             except Overloaded:
                 return
-            places[name] = index
             pending.pop()
 
 

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with request ids and never the text of a request."""
+"""Structured logs: one JSON object per line, with request ids and never the text of a request."""
 
 from __future__ import annotations
 

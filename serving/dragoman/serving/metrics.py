@@ -1,8 +1,8 @@
-"""What is measured: one table, a recorder for the engine process, and the series a scrape shows.
+"""The metrics: one table, a recorder for the engine process, and the series a scrape shows.
 
 Publishing a number may cost a message between processes, so the engine counts by itself and sends what changed once a
-second. Triton's own histograms take one observation a message; ours are counted here and published as the three series
-that make a Prometheus histogram (`_bucket` with its `le`, `_sum`, `_count`), which `histogram_quantile` reads as ever.
+second. Triton's histograms take one observation per message; ours are counted here and published as the three series that
+make a Prometheus histogram (`_bucket` with its `le`, `_sum`, `_count`), which `histogram_quantile` reads as usual.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A measured thing; every series of it has the label `model`, and `label` beside it when that is set.
+    """A metric; every series of it has the label `model`, and `label` beside it when that is set.
 
-    Of several engines counters and gauges are added up; of shares the mean is shown.
+    Counters and gauges of several engines are added up; of shares the mean is shown.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """What a scrape shows of it."""
+        """The series a scrape shows."""
         if self.kind != "histogram":
             return (Series(self.name, self.kind, self.help, self.label),)
         return (
@@ -68,7 +68,7 @@ class Series:
 
 
 REQUESTS = Metric("dragoman_requests_total", "counter", "Requests by how they ended", "outcome")
-REFUSALS = Metric("dragoman_refusals_total", "counter", "Requests refused at the door because the queue was full")
+REFUSALS = Metric("dragoman_refusals_total", "counter", "Requests refused because the queue was full")
 TEXTS = Metric("dragoman_texts_total", "counter", "Texts translated")
 QUEUE_SECONDS = Metric(
     "dragoman_queue_seconds", "histogram", "From a text's arrival at the server to the running batch", buckets=_SECONDS
@@ -80,22 +80,22 @@ TOKEN_SECONDS = Metric("dragoman_token_seconds", "histogram", "Time per target t
 REQUEST_SECONDS = Metric(
     "dragoman_request_seconds", "histogram", "From a request's arrival at the server to its answer", buckets=_SECONDS
 )
-SOURCE_TOKENS = Metric("dragoman_source_tokens_total", "counter", "Source tokens of texts that began to run")
+SOURCE_TOKENS = Metric("dragoman_source_tokens_total", "counter", "Source tokens of texts that entered the running batch")
 TARGET_TOKENS = Metric("dragoman_target_tokens_total", "counter", "Target tokens of finished translations")
-PADDING_TOKENS = Metric("dragoman_padding_tokens_total", "counter", "Padding encoded beside the source tokens")
+PADDING_TOKENS = Metric("dragoman_padding_tokens_total", "counter", "Padding tokens encoded with the source tokens")
 STEPS = Metric("dragoman_steps_total", "counter", "Decoder steps")
 STEP_ROWS = Metric("dragoman_step_rows_total", "counter", "Rows decoded, summed over steps; divide by steps for occupancy")
-STEP_SECONDS = Metric("dragoman_step_seconds_total", "counter", "Time of decoder steps, encoding of newcomers included")
-CALLS_AT_ONCE = Metric("dragoman_calls_at_once", "gauge", "Decoder steps that may run side by side")
-PREEMPTIONS = Metric("dragoman_preemptions_total", "counter", "Sentences that gave way for want of cache and began again")
+STEP_SECONDS = Metric("dragoman_step_seconds_total", "counter", "Time of decoder steps, with the encoding of new sentences")
+CALLS_AT_ONCE = Metric("dragoman_calls_at_once", "gauge", "Decoder steps that may run in parallel")
+PREEMPTIONS = Metric("dragoman_preemptions_total", "counter", "Sentences evicted from a full KV cache and restarted later")
 RUNNING = Metric("dragoman_running_requests", "gauge", "Sentences in the running batch")
 QUEUED = Metric("dragoman_queued_requests", "gauge", "Sentences waiting for the running batch")
-OCCUPANCY = Metric("dragoman_batch_occupancy", "share", "Rows of the running batch over the most it may have")
-CACHE_USED = Metric("dragoman_cache_used_ratio", "share", "Share of the cache memory in use")
+OCCUPANCY = Metric("dragoman_batch_occupancy", "share", "Rows of the running batch over the maximum")
+CACHE_USED = Metric("dragoman_cache_used_ratio", "share", "Tokens in the KV cache over its capacity")
 SESSIONS = Metric("dragoman_sessions", "gauge", "Open client-driven sessions")
 CACHE_HITS = Metric("dragoman_response_cache_hits_total", "counter", "Texts answered from the response cache")
-CACHE_MISSES = Metric("dragoman_response_cache_misses_total", "counter", "Texts looked for in the response cache in vain")
-CACHE_BYTES = Metric("dragoman_response_cache_bytes", "gauge", "Memory of the response cache")
+CACHE_MISSES = Metric("dragoman_response_cache_misses_total", "counter", "Texts not found in the response cache")
+CACHE_BYTES = Metric("dragoman_response_cache_bytes", "gauge", "Size of the response cache")
 RESTARTS = Metric("dragoman_restarts_total", "counter", "Restarts by the supervisor: engine or triton", "what")
 
 METRICS = (
@@ -133,7 +133,7 @@ Change = tuple[str, str, float]
 
 
 def series_frame() -> Frame:
-    """All series, for who publishes them and does not know this table: name, kind, help and label of each."""
+    """All series for the Triton backend, which publishes them: name, kind, help and label of each."""
     found = [series for metric in METRICS for series in metric.series]
     return Frame(
         Kind.SERIES,
@@ -143,7 +143,7 @@ def series_frame() -> Frame:
 
 
 def changes_frame(changes: Sequence[Change]) -> Frame:
-    """What an engine tells who publishes: name, label and amount of each."""
+    """Changes as an engine sends them to the Triton backend: name, label and amount of each."""
     parts = [(name.encode(), label.encode(), _AMOUNT.pack(amount)) for name, label, amount in changes]
     return Frame(Kind.METRICS, 0, tuple(part for each in parts for part in each))
 
@@ -174,10 +174,10 @@ class _Tally:
 
 
 class Recorder:
-    """Counts in the engine process; `take_changes` says what is new since the last time."""
+    """Counts in the engine process; `take_changes` returns what is new since the last time."""
 
     def __init__(self) -> None:
-        # Counters stand at 0 from the first report on: a rate over one that appears with its first event misses it.
+        # Counters are 0 from the first report on: a rate over one that appears with its first event would miss it.
         plain = [metric.name for metric in METRICS if metric.kind == "counter" and metric.label is None]
         self._grown: dict[tuple[str, str], float] = defaultdict(float, {(name, ""): 0.0 for name in plain})
         self._tallies: dict[Metric, _Tally] = {}

@@ -28,11 +28,11 @@ def manifest() -> Manifest:
         model=ModelCard("tiny", "marian", 1234, "en", "de"),
         dimensions=Dimensions(16, 2, 8, 1, 1, 32, 32, 64, 64),
         tokens=SpecialTokens(pad=31, eos=0, decoder_start=31, unknown=1),
-        generation=DecodingOptions(beam_size=4, bad_words=((31,),), forced_eos=0),
+        generation=DecodingOptions(beam_size=4, bad_words=((31,),), forced_eos=0, max_length=64),
         tokenizer=TokenizerFiles("marian", {"source_model": "source.spm"}),
         precision="fp32",
         targets=("cpu",),
         graphs=(Graph("decoder", "cpu", "decoder.cpu.onnx", 18, (spec,), (spec,), in_place_cache=True),),
-        files={"decoder.cpu.onnx": FileRecord("0" * 64, 3)},
+        files={"decoder.cpu.onnx": FileRecord("0" * 64, 3), "source.spm": FileRecord("1" * 64, 5)},
         verification=Verification("transformers", "original", 0.5, 0.0, (case,)),
     )

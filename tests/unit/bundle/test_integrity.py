@@ -13,9 +13,10 @@ from dragoman.errors import BundleError
 
 @pytest.fixture
 def bundle(tmp_path: Path, manifest: Manifest) -> tuple[Path, Manifest]:
-    for name, content in (("a.bin", b"abc"), ("b.bin", b"defg")):
+    contents = {"a.bin": b"abc", "b.bin": b"defg", "decoder.cpu.onnx": b"graph", "source.spm": b"pieces"}
+    for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    manifest = dataclasses.replace(manifest, files={name: record_file(tmp_path / name) for name in ("a.bin", "b.bin")})
+    manifest = dataclasses.replace(manifest, files={name: record_file(tmp_path / name) for name in contents})
     (tmp_path / "manifest.json").write_text(manifest.to_json())
     return tmp_path, manifest
 
@@ -44,6 +45,38 @@ def test_a_manifest_can_not_point_outside_its_bundle(bundle: tuple[Path, Manifes
     escaping = dataclasses.replace(manifest, files={"../a.bin": manifest.files["a.bin"]})
     with pytest.raises(BundleError, match="outside the bundle"):
         check_files(directory, escaping)
+
+
+@pytest.mark.parametrize("target", ["/etc/hostname", "../outside.bin"])
+def test_a_symbolic_link_that_leaves_the_bundle_is_refused(bundle: tuple[Path, Manifest], target: str) -> None:
+    directory, manifest = bundle
+    (directory.parent / "outside.bin").write_bytes(b"abc")
+    (directory / "a.bin").unlink()
+    (directory / "a.bin").symlink_to(target)
+    with pytest.raises(BundleError, match="outside the bundle"):
+        check_files(directory, manifest)
+
+
+def test_symbolic_links_within_and_to_the_bundle_are_fine(bundle: tuple[Path, Manifest], tmp_path: Path) -> None:
+    directory, manifest = bundle
+    (directory / "a.bin").rename(directory / "real.bin")
+    (directory / "a.bin").symlink_to("real.bin")
+    (directory / "self").symlink_to(directory)
+    check_files(directory / "self", manifest)
+
+
+def test_a_loop_of_symbolic_links_is_refused(bundle: tuple[Path, Manifest]) -> None:
+    directory, manifest = bundle
+    (directory / "a.bin").unlink()
+    (directory / "a.bin").symlink_to("a.bin")
+    with pytest.raises(BundleError, match=r"a\.bin"):
+        check_files(directory, manifest)
+
+
+def test_a_bundle_that_lists_no_files_is_not_trusted(bundle: tuple[Path, Manifest]) -> None:
+    directory, manifest = bundle
+    with pytest.raises(BundleError, match="lists no files"):
+        check_files(directory, dataclasses.replace(manifest, files={}))
 
 
 def test_inspect_shows_a_bundle_and_fails_when_it_was_changed(

@@ -6,12 +6,15 @@ import pytest
 import transformers
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
-from dragoman.bundle.tokenizer import MarianTokenizer, open_tokenizer
+from dragoman.bundle.tokenizer import open_tokenizer
+from dragoman.bundle.tokenizer_pieces import MarianTokenizer
 from dragoman.errors import BundleError
 
 MODEL = Path(__file__).parents[3] / "models" / "tatoeba-en-de"
 FILES = TokenizerFiles(
-    "marian", {"source_model": "source.spm", "target_model": "target.spm", "source_vocabulary": "vocab.json"}
+    "marian",
+    {"source_model": "source.spm", "target_model": "target.spm", "source_vocabulary": "vocab.json"},
+    source_suffix=(0,),
 )
 TOKENS = SpecialTokens(pad=8000, eos=0, decoder_start=8000, unknown=1)
 

@@ -26,7 +26,7 @@ def other_triton() -> Iterator[ScriptedTriton]:
 @pytest.fixture
 def eager() -> RetryPolicy:
     """Retries without long waits, so that tests are quick."""
-    return RetryPolicy(first_wait_s=0.001, longest_wait_s=0.002)
+    return RetryPolicy(first_wait_s=0.001, longest_wait_s=0.002, connect_timeout_s=0.1)
 
 
 @pytest.fixture

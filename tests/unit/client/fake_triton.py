@@ -70,7 +70,45 @@ class Refuse:
     message: str
 
 
-UNAVAILABLE = Refuse(grpc.StatusCode.UNAVAILABLE, "RESTARTING: the engine died; send the request again")
+@dataclass(frozen=True)
+class RefuseStream:
+    """The last response of a stream that is refused, or that fails."""
+
+    code: str
+    message: str
+    retry_after_ms: int | None = None
+    wire_version: int = WIRE_VERSION
+
+    def response(self) -> Any:
+        error = {"code": self.code, "message": self.message, "retry_after_ms": self.retry_after_ms}
+        details = json.dumps({"wire_version": self.wire_version, "error": error})
+        outputs: Outputs = {
+            "CHUNK": ("BYTES", (1,), packed("")),
+            "FINAL": ("BOOL", (1,), struct.pack("?", True)),
+            "DETAILS": ("BYTES", (1,), packed(details)),
+        }
+        return service_pb2.ModelStreamInferResponse(infer_response=response_of(outputs))
+
+
+RESTARTING = Refuse(grpc.StatusCode.UNAVAILABLE, "RESTARTING: the engine died; send the request again")
+OVERLOADED = Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=1: the queue is full")
+STATUS = {
+    "wire_version": WIRE_VERSION,
+    "server": "0.2.0",
+    "metrics": None,
+    "bundles": [
+        {
+            "name": "en-de",
+            "model": "tatoeba-en-de",
+            "version": "7",
+            "architecture": "marian",
+            "parameters": 60_000_000,
+            "precision": "int8",
+            "source_languages": ["en"],
+            "target_languages": ["de", "nds"],
+        }
+    ],
+}
 
 
 @dataclass
@@ -91,6 +129,10 @@ class Heard:
     def options(self) -> dict[str, Any]:
         return json.loads(self.inputs["OPTIONS"][0])
 
+    @property
+    def bundle(self) -> str | None:
+        return self.inputs["MODEL"][0].decode() if "MODEL" in self.inputs else None
+
 
 class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     """`answers` are used up one a request; after them every request is translated.
@@ -99,8 +141,9 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0, host: str = "127.0.0.1") -> None:
-        self.answers: deque[Refuse | Outputs | Callable[[Heard, Any], Outputs]] = deque()
-        self.models: dict[str, Callable[[Heard, Any], Outputs]] = {}
+        self.answers: deque[Refuse | RefuseStream | Outputs | Callable[[Heard, Any], Outputs]] = deque()
+        self.models: dict[str, Callable[[Heard, Any], Outputs]] = {"server_status": self._server_status}
+        self.status: dict[str, Any] = dict(STATUS)
         self.heard: list[Heard] = []
         self.chunks: list[str] = ["Wo ist ", "der ", "Bahnhof?"]
         self.ready = True
@@ -156,19 +199,33 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     def ModelStreamInfer(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
         heard = self._hear(next(request_iterator), context)
         self.gate.wait()
+        if self.answers and isinstance(self.answers[0], RefuseStream):
+            heard.answered = True
+            yield self.answers.popleft().response()  # type: ignore[union-attr]
+            return
         if self.answers:
-            answer = self.answers.popleft()
-            if isinstance(answer, Refuse):
-                context.abort(answer.code, answer.message)
+            self._abort_if_refused(self.answers.popleft(), context)
         for chunk in self.chunks:
             yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk(chunk)))
-            if self.answers and isinstance(self.answers[0], Refuse):
-                answer = self.answers.popleft()
-                context.abort(answer.code, answer.message)
-            elif self.answers and callable(self.answers[0]):
-                self.answers.popleft()(heard, context)
+            if not self.answers:
+                continue
+            answer = self.answers.popleft()
+            if isinstance(answer, RefuseStream):
+                yield answer.response()
+                return
+            self._abort_if_refused(answer, context)
+            if callable(answer):
+                answer(heard, context)
         heard.answered = True
         yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk("", self.wire_version)))
+
+    def _server_status(self, heard: Heard, context: Any) -> Outputs:
+        return {"STATUS": ("BYTES", (1,), packed(json.dumps(self.status)))}
+
+    @staticmethod
+    def _abort_if_refused(answer: object, context: Any) -> None:
+        if isinstance(answer, Refuse):
+            context.abort(answer.code, answer.message)
 
     def _hear(self, request: Any, context: Any) -> Heard:
         inputs = {tensor.name: unpacked(raw) for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)}

@@ -87,7 +87,7 @@ class PseudoModel:
         self.lose_sessions_at_step: int | None = None
 
     def encoder(self, heard: Heard, context: grpc.ServicerContext) -> Outputs:
-        name = heard.options.get("model")
+        name = heard.bundle
         self.opened += 1
         session = f"session-{self.opened}"
         self.open[session] = Session(heard.texts, self._models[name])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fake_triton import UNAVAILABLE, Heard, Outputs, Refuse, ScriptedTriton, translated, until_cancelled
+from fake_triton import RESTARTING, Heard, Outputs, Refuse, ScriptedTriton, translated, until_cancelled
 
 from dragoman.client import AsyncTranslator, Translator, Window
 from dragoman.errors import InvalidRequest, TransportError, UsageError
@@ -270,7 +270,7 @@ def test_an_async_file_resumes_and_names_its_bad_line(
         async with AsyncTranslator(triton.url) as asynchronous:
             return (await asynchronous.translate_file(source, output, window=SMALL)).resumed_lines
 
-    triton.answers.append(UNAVAILABLE)
+    triton.answers.append(RESTARTING)
     assert asyncio.run(main(book, tmp_path / "out")) == 5
     assert (tmp_path / "out").read_text() == book.read_text().upper()
     triton.models["translate"] = refuse_bad

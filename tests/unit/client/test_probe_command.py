@@ -30,12 +30,12 @@ def triton() -> Iterator[ScriptedTriton]:
 
 
 def test_a_server_that_translates_is_ready_and_alive(triton: ScriptedTriton) -> None:
-    assert main(["probe", "--to", triton.url]) == 0
-    assert main(["probe", "--live", "--to", triton.url]) == 0
+    assert main(["probe", "--server", triton.url]) == 0
+    assert main(["probe", "--live", "--server", triton.url]) == 0
 
 
 def test_the_word_is_decoded_and_costs_one_token(triton: ScriptedTriton) -> None:
-    main(["probe", "--to", triton.url, "--model", "en-de"])
+    main(["probe", "--server", triton.url, "--model", "en-de"])
     (heard,) = triton.heard
     assert (heard.model, heard.options["cache"], heard.options["max_length"]) == ("translate", False, 1)
     assert heard.options["model"] == "en-de"
@@ -44,25 +44,25 @@ def test_the_word_is_decoded_and_costs_one_token(triton: ScriptedTriton) -> None
 @pytest.mark.parametrize("message", REFUSALS)
 def test_a_server_that_refuses_is_alive_but_not_ready(triton: ScriptedTriton, message: str) -> None:
     triton.answers.extend([Refuse(REFUSALS[message], message)] * 2)
-    assert main(["probe", "--to", triton.url]) == 1
-    assert main(["probe", "--live", "--to", triton.url]) == 0
+    assert main(["probe", "--server", triton.url]) == 1
+    assert main(["probe", "--live", "--server", triton.url]) == 0
 
 
 @pytest.mark.parametrize("message", FAILURES)
 def test_a_server_that_fails_is_neither(triton: ScriptedTriton, message: str) -> None:
     triton.answers.extend([Refuse(FAILURES[message], message)] * 2)
-    assert main(["probe", "--to", triton.url]) == 1
-    assert main(["probe", "--live", "--to", triton.url]) == 1
+    assert main(["probe", "--server", triton.url]) == 1
+    assert main(["probe", "--live", "--server", triton.url]) == 1
 
 
 def test_a_server_that_hangs_is_not_alive(triton: ScriptedTriton) -> None:
     triton.gate.clear()
-    assert main(["probe", "--live", "--to", triton.url, "--timeout", "0.3"]) == 1
+    assert main(["probe", "--live", "--server", triton.url, "--timeout", "0.3"]) == 1
 
 
 def test_nobody_there_is_not_alive() -> None:
-    assert main(["probe", "--live", "--to", "127.0.0.1:1"]) == 1
+    assert main(["probe", "--live", "--server", "127.0.0.1:1"]) == 1
 
 
 def test_two_servers_at_once_are_impossible_usage() -> None:
-    assert main(["probe", "--to", "a:8001,b:8001"]) == 2
+    assert main(["probe", "--server", "a:8001,b:8001"]) == 2

@@ -54,7 +54,7 @@ def metrics() -> Iterator[str]:
 def test_it_shows_models_versions_and_rates(
     triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["status", "--to", triton.url, "--metrics", metrics, "--watch", "0.5", "--json"]) == 0
+    assert main(["status", "--server", triton.url, "--metrics", metrics, "--watch", "0.5", "--json"]) == 0
     (server,) = json.loads(capsys.readouterr().out)
     assert (server["ready"], server["triton"]) == (True, "triton 2.51.0")
     assert [model["name"] for model in server["models"]] == ["translate", "translate_stream", "encoder", "decoder"]
@@ -67,14 +67,14 @@ def test_it_shows_models_versions_and_rates(
 
 
 def test_it_prints_a_line_for_each_model(triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--to", triton.url, "--metrics", metrics, "--watch", "0.1"]) == 0
+    assert main(["status", "--server", triton.url, "--metrics", metrics, "--watch", "0.1"]) == 0
     shown = capsys.readouterr().out
     assert f"{triton.url}\tready\ttriton 2.51.0\ttranslate\tv1" in shown
     assert "en-de" in shown
 
 
 def test_a_server_without_metrics_is_shown_all_the_same(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--to", triton.url, "--metrics", "http://127.0.0.1:9/metrics"]) == 0
+    assert main(["status", "--server", triton.url, "--metrics", "http://127.0.0.1:9/metrics"]) == 0
     out, err = capsys.readouterr()
     assert "translate" in out
     assert "--metrics" in err
@@ -82,7 +82,7 @@ def test_a_server_without_metrics_is_shown_all_the_same(triton: ScriptedTriton, 
 
 def test_a_server_that_is_down_is_exit_code_1(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
     triton.stop()
-    assert main(["status", "--to", triton.url]) == 1
+    assert main(["status", "--server", triton.url]) == 1
     out, err = capsys.readouterr()
     assert "not ready" in out
     assert "dragoman serve" in err
@@ -90,20 +90,22 @@ def test_a_server_that_is_down_is_exit_code_1(triton: ScriptedTriton, capsys: py
 
 def test_a_server_that_is_not_ready_is_exit_code_1(triton: ScriptedTriton, metrics: str) -> None:
     triton.ready = False
-    assert main(["status", "--to", triton.url, "--metrics", metrics, "--watch", "0.1"]) == 1
+    assert main(["status", "--server", triton.url, "--metrics", metrics, "--watch", "0.1"]) == 1
 
 
 def test_of_two_servers_both_are_shown(
     triton: ScriptedTriton, other_triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other_triton.stop()
-    assert main(["status", "--to", f"{triton.url},{other_triton.url}", "--json"]) == 1
+    assert main(["status", "--server", f"{triton.url},{other_triton.url}", "--json"]) == 1
     assert [server["ready"] for server in json.loads(capsys.readouterr().out)] == [True, False]
 
 
-@pytest.mark.parametrize("flags", [["--to", "a:1,b:2", "--metrics", "http://a"], ["--to", ""], ["--metrics", "ftp://a"]])
+@pytest.mark.parametrize(
+    "flags", [["--server", "a:1,b:2", "--metrics", "http://a"], ["--server", ""], ["--metrics", "ftp://a"]]
+)
 def test_impossible_flags_are_a_usage_error(triton: ScriptedTriton, flags: list[str]) -> None:
-    assert main(["status", "--to", triton.url, *flags]) == 2
+    assert main(["status", "--server", triton.url, *flags]) == 2
 
 
 def test_a_counter_that_began_again_is_counted_from_zero() -> None:

@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
 import pytest
-from fake_triton import UNAVAILABLE, Refuse, ScriptedTriton, until_cancelled
+from fake_triton import RESTARTING, Refuse, RefuseStream, ScriptedTriton, until_cancelled
 
 from dragoman.client import AsyncTranslator, RetryPolicy, Translator
-from dragoman.errors import InvalidRequest, ServerError, UsageError
+from dragoman.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    Overloaded,
+    RequestError,
+    ServerError,
+    SuspectRequest,
+    UsageError,
+)
 from dragoman.wire import WIRE_VERSION
 
 
@@ -59,14 +66,24 @@ def test_leaving_a_stream_stops_the_work_in_the_server(translator: Translator, t
     assert triton.heard[0].cancelled.wait(5)
 
 
-def test_a_stream_that_fails_before_its_first_piece_is_tried_again(translator: Translator, triton: ScriptedTriton) -> None:
-    triton.answers.append(UNAVAILABLE)
+AGAIN = RefuseStream("RESTARTING", "the engine died; send the request again")
+INVALID = RefuseStream("INVALID_REQUEST", "no beams in a stream")
+
+
+@pytest.mark.parametrize("failure", [AGAIN, RESTARTING, RefuseStream("OVERLOADED", "the queue is full", 1)])
+def test_a_stream_that_fails_before_its_first_piece_is_tried_again(
+    translator: Translator, triton: ScriptedTriton, failure: Refuse | RefuseStream
+) -> None:
+    triton.answers.append(failure)
     assert "".join(translator.stream("hi")) == "Wo ist der Bahnhof?"
     assert len(triton.heard) == 2
 
 
-def test_a_stream_that_breaks_after_a_piece_is_not_told_twice(translator: Translator, triton: ScriptedTriton) -> None:
-    triton.answers.extend([lambda heard, context: {}, UNAVAILABLE])
+@pytest.mark.parametrize("failure", [AGAIN, RESTARTING])
+def test_a_stream_that_breaks_after_a_piece_is_not_repeated(
+    translator: Translator, triton: ScriptedTriton, failure: Refuse | RefuseStream
+) -> None:
+    triton.answers.extend([lambda heard, context: {}, failure])
     stream = translator.stream("hi")
     assert next(stream) == "Wo ist "
     with pytest.raises(ServerError):
@@ -74,10 +91,49 @@ def test_a_stream_that_breaks_after_a_piece_is_not_told_twice(translator: Transl
     assert len(triton.heard) == 1
 
 
-def test_a_refused_stream_says_why(translator: Translator, triton: ScriptedTriton) -> None:
-    triton.answers.append(Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: no beams in a stream"))
-    with pytest.raises(InvalidRequest, match="no beams"):
-        list(translator.stream("hi", beam_size=4))
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (INVALID, InvalidRequest),
+        (RefuseStream("SUSPECT", "two engines died with this request in hand"), SuspectRequest),
+        (RefuseStream("DEADLINE_EXCEEDED", "100 ms were not enough"), DeadlineExceeded),
+        (RefuseStream("INTERNAL", "request 17 failed"), ServerError),
+    ],
+)
+def test_a_refused_stream_is_the_error_of_its_code_and_not_an_empty_translation(
+    translator: Translator, triton: ScriptedTriton, refusal: RefuseStream, error: type[RequestError]
+) -> None:
+    triton.answers.append(refusal)
+    with pytest.raises(RequestError, match=refusal.message) as caught:
+        list(translator.stream("hi"))
+    assert type(caught.value) is error
+    assert len(triton.heard) == 1
+
+
+def test_the_refusal_of_a_stream_keeps_its_hint(triton: ScriptedTriton) -> None:
+    triton.answers.append(RefuseStream("OVERLOADED", "the queue is full", 250))
+    with Translator(triton.url, retry=RetryPolicy.never()) as translator, pytest.raises(Overloaded) as caught:
+        list(translator.stream("hi"))
+    assert caught.value.retry_after_s == 0.25
+
+
+def test_a_refusal_of_another_wire_version_is_not_guessed_at(translator: Translator, triton: ScriptedTriton) -> None:
+    triton.answers.append(RefuseStream("RESTARTING", "later", wire_version=WIRE_VERSION + 1))
+    with pytest.raises(ServerError, match=f"its DETAILS is of version {WIRE_VERSION + 1}"):
+        list(translator.stream("hi"))
+
+
+def test_a_refusal_with_an_unknown_code_says_that_the_releases_differ(
+    translator: Translator, triton: ScriptedTriton
+) -> None:
+    triton.answers.append(RefuseStream("NEW_CODE", "of a later release"))
+    with pytest.raises(ServerError, match="same dragoman release"):
+        list(translator.stream("hi"))
+
+
+def test_a_stream_does_not_ask_for_strict_errors(translator: Translator, triton: ScriptedTriton) -> None:
+    list(translator.stream("hi"))
+    assert "triton_grpc_error" not in triton.heard[0].metadata
 
 
 def test_a_stream_has_one_hypothesis(translator: Translator) -> None:
@@ -91,7 +147,7 @@ def test_a_stream_is_the_servers_business(triton: ScriptedTriton) -> None:
 
 
 def test_the_async_stream_gives_the_same(triton: ScriptedTriton, eager: RetryPolicy) -> None:
-    triton.answers.append(UNAVAILABLE)
+    triton.answers.append(RESTARTING)
 
     async def main() -> tuple[list[str], str, bool]:
         async with AsyncTranslator(triton.url, retry=eager) as translator:
@@ -114,7 +170,7 @@ def test_leaving_an_async_stream_stops_the_work_in_the_server(triton: ScriptedTr
 
 
 def test_a_failed_async_stream_raises_like_the_other(triton: ScriptedTriton) -> None:
-    triton.answers.append(Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: no beams in a stream"))
+    triton.answers.append(INVALID)
 
     async def main() -> None:
         async with AsyncTranslator(triton.url) as translator:

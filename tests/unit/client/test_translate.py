@@ -7,7 +7,18 @@ import threading
 
 import grpc
 import pytest
-from fake_triton import UNAVAILABLE, Heard, Outputs, Refuse, ScriptedTriton, details, packed, translated, until_cancelled
+from fake_triton import (
+    OVERLOADED,
+    RESTARTING,
+    Heard,
+    Outputs,
+    Refuse,
+    ScriptedTriton,
+    details,
+    packed,
+    translated,
+    until_cancelled,
+)
 
 from dragoman.client import AsyncTranslator, RetryPolicy, Translation, Translator
 from dragoman.errors import (
@@ -17,6 +28,7 @@ from dragoman.errors import (
     Overloaded,
     RequestError,
     ServerError,
+    SuspectRequest,
     Timeout,
     UsageError,
 )
@@ -67,12 +79,14 @@ def test_options_travel_as_given_and_nothing_else_does(translator: Translator, t
 def test_the_model_is_named_in_every_request(triton: ScriptedTriton) -> None:
     with Translator(triton.url, model="en-fr") as translator:
         translator.translate("hi")
-    assert triton.heard[0].options["model"] == "en-fr"
+    assert triton.heard[0].bundle == "en-fr"
+    assert "model" not in triton.heard[0].options
 
 
-def test_a_target_language_is_a_token_before_the_text(translator: Translator, triton: ScriptedTriton) -> None:
-    translator.translate("hi", target_language="deu")
-    assert triton.heard[0].texts == [">>deu<< hi"]
+def test_languages_travel_as_options_and_the_text_stays_as_it_is(translator: Translator, triton: ScriptedTriton) -> None:
+    translator.translate("hi", source_language="en", target_language="pt-BR")
+    (heard,) = triton.heard
+    assert (heard.texts, heard.options["source_language"], heard.options["target_language"]) == (["hi"], "en", "pt-BR")
 
 
 def test_text_of_any_script_arrives_unchanged(translator: Translator) -> None:
@@ -96,6 +110,8 @@ def test_an_unknown_option_names_the_one_that_was_meant(translator: Translator) 
         {"timeout_s": 0},
         {"timeout_s": float("nan")},
         {"priority": "urgent"},
+        {"target_language": 7},
+        {"prefix_text": "\ud800"},
         {"min_length": 9, "max_length": 3},
     ],
 )
@@ -126,7 +142,7 @@ def test_a_lone_surrogate_is_refused(translator: Translator) -> None:
         (Refuse(grpc.StatusCode.CANCELLED, "CANCELLED: the caller went away"), Cancelled),
         (Refuse(grpc.StatusCode.INTERNAL, "INTERNAL: request 17 failed"), ServerError),
         (Refuse(grpc.StatusCode.INTERNAL, "the stub died"), ServerError),
-        (Refuse(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'translate' is not found"), ServerError),
+        (Refuse(grpc.StatusCode.INTERNAL, "SUSPECT: two engines died with this request in hand"), SuspectRequest),
         (Refuse(grpc.StatusCode.UNIMPLEMENTED, ""), ServerError),
         (Refuse(grpc.StatusCode.INVALID_ARGUMENT, "unexpected inference input 'OPTIONS'"), InvalidRequest),
     ],
@@ -162,22 +178,40 @@ def test_a_silent_server_ends_in_a_timeout(translator: Translator, triton: Scrip
         translator.translate("hi", timeout_s=0.2)
 
 
-def test_a_server_that_is_unloading_its_models_is_asked_again(translator: Translator, triton: ScriptedTriton) -> None:
-    going = "Request for unknown model: 'translate' has no available versions"
-    triton.answers.append(Refuse(grpc.StatusCode.NOT_FOUND, going))
-    assert translator.translate("hi").text
-    assert len(triton.heard) == 2
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RESTARTING,
+        Refuse(grpc.StatusCode.UNAVAILABLE, "DRAINING: the server is shutting down"),
+        Refuse(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'translate' has no available versions"),
+        Refuse(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'translate' is not found"),
+        Refuse(grpc.StatusCode.UNAVAILABLE, "Request for unknown model: 'translate' is not ready"),
+        Refuse(grpc.StatusCode.UNAVAILABLE, "Socket closed"),
+        Refuse(grpc.StatusCode.UNKNOWN, "Stream removed"),
+        Refuse(grpc.StatusCode.CANCELLED, ""),
+    ],
+)
+def test_a_server_that_is_restarting_is_waited_for_beyond_max_attempts(
+    triton: ScriptedTriton, eager: RetryPolicy, answer: Refuse
+) -> None:
+    with Translator(triton.url, retry=eager) as translator:
+        translator.translate("hi")
+        triton.answers.extend([answer] * 30)
+        assert translator.translate("hi").text == "HI"
+    assert len(triton.heard) == 32
 
 
-def test_an_unavailable_server_is_asked_again(translator: Translator, triton: ScriptedTriton) -> None:
-    triton.answers.extend([UNAVAILABLE, UNAVAILABLE])
-    assert translator.translate("hi").text == "HI"
-    assert len(triton.heard) == 3
+def test_a_triton_without_dragoman_is_not_waited_for_until_the_deadline(
+    translator: Translator, triton: ScriptedTriton
+) -> None:
+    triton.answers.extend([Refuse(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'translate' is not found")] * 1000)
+    with pytest.raises(ServerError, match="does not serve dragoman"):
+        translator.translate("hi", timeout_s=60)
 
 
-def test_retries_end_with_the_servers_own_error(translator: Translator, triton: ScriptedTriton) -> None:
-    triton.answers.extend([UNAVAILABLE] * 9)
-    with pytest.raises(ServerError, match="engine"):
+def test_retries_of_an_overloaded_server_end_with_its_own_error(translator: Translator, triton: ScriptedTriton) -> None:
+    triton.answers.extend([OVERLOADED] * 9)
+    with pytest.raises(Overloaded, match="queue"):
         translator.translate("hi")
     assert len(triton.heard) == 4
 
@@ -256,7 +290,7 @@ def test_the_async_translator_answers_many_calls_at_once(triton: ScriptedTriton)
 
 
 def test_the_async_translator_retries_and_raises_like_the_other(triton: ScriptedTriton, eager: RetryPolicy) -> None:
-    triton.answers.extend([UNAVAILABLE, INVALID])
+    triton.answers.extend([RESTARTING, INVALID])
 
     async def main() -> None:
         async with AsyncTranslator(triton.url, retry=eager) as translator:

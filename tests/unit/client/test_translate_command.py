@@ -36,12 +36,12 @@ def book(tmp_path: Path) -> Path:
 
 
 def test_a_text_is_translated(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "Hello.", "--to", triton.url]) == 0
+    assert main(["translate", "Hello.", "--server", triton.url]) == 0
     assert capsys.readouterr() == ("HELLO.\n", "")
 
 
 def test_several_texts_are_as_many_lines(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "one", "two", "--to", triton.url]) == 0
+    assert main(["translate", "one", "two", "--server", triton.url]) == 0
     assert capsys.readouterr().out == "ONE\nTWO\n"
 
 
@@ -49,18 +49,18 @@ def test_standard_input_is_translated_line_by_line(
     triton: ScriptedTriton, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Typed(b"one\n\ntwo"))
-    assert main(["translate", "--to", triton.url]) == 0
+    assert main(["translate", "--server", triton.url]) == 0
     assert capsys.readouterr().out == "ONE\n\nTWO\n"
 
 
 def test_a_file_can_be_printed(triton: ScriptedTriton, book: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "--input", str(book), "--to", triton.url]) == 0
+    assert main(["translate", "--input", str(book), "--server", triton.url]) == 0
     assert capsys.readouterr().out == book.read_text().upper()
 
 
 def test_flags_become_options(triton: ScriptedTriton) -> None:
     flags = ["--beam", "4", "--n-best", "3", "--length-penalty", "0.6", "--max-length", "9", "--prefix", "Hallo"]
-    assert main(["translate", "hi", "--to", triton.url, "--model", "en-de", "--timeout", "7", *flags]) == 0
+    assert main(["translate", "hi", "--server", triton.url, "--model", "en-de", "--timeout", "7", *flags]) == 0
     sent = triton.heard[0].options
     assert 6000 < sent.pop("timeout_ms") <= 7000
     assert sent == {
@@ -74,14 +74,14 @@ def test_flags_become_options(triton: ScriptedTriton) -> None:
 
 
 def test_json_holds_everything_known(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "hi", "--to", triton.url, "--json", "--n-best", "2"]) == 0
+    assert main(["translate", "hi", "--server", triton.url, "--json", "--n-best", "2"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["text"], found["score"], found["tokens"]) == ("HI", -0.5, 4)
     assert found["alternatives"] == [{"text": "HI!", "score": -1.5, "tokens": 4}]
 
 
 def test_hypotheses_are_tab_separated_for_scripts(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "hi", "--to", triton.url, "--n-best", "2"]) == 0
+    assert main(["translate", "hi", "--server", triton.url, "--n-best", "2"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "rank\tscore\ttokens\ttranslation",
         "1\t-0.5000\t4\tHI",
@@ -90,7 +90,7 @@ def test_hypotheses_are_tab_separated_for_scripts(triton: ScriptedTriton, capsys
 
 
 def test_hypotheses_of_several_texts_say_whose_they_are(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "hi", "ho", "--to", triton.url, "--n-best", "2"]) == 0
+    assert main(["translate", "hi", "ho", "--server", triton.url, "--n-best", "2"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "text\trank\tscore\ttokens\ttranslation",
         "1\t1\t-0.5000\t4\tHI",
@@ -101,14 +101,14 @@ def test_hypotheses_of_several_texts_say_whose_they_are(triton: ScriptedTriton, 
 
 
 def test_a_stream_is_printed_as_it_comes(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "hi", "--to", triton.url, "--stream"]) == 0
+    assert main(["translate", "hi", "--server", triton.url, "--stream"]) == 0
     assert capsys.readouterr().out == "Wo ist der Bahnhof?\n"
 
 
 def test_a_file_goes_to_a_file(
     triton: ScriptedTriton, book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["translate", "--input", str(book), "--output", str(tmp_path / "book.de"), "--to", triton.url]) == 0
+    assert main(["translate", "--input", str(book), "--output", str(tmp_path / "book.de"), "--server", triton.url]) == 0
     assert (tmp_path / "book.de").read_text() == book.read_text().upper()
     out, err = capsys.readouterr()
     assert out == ""
@@ -120,7 +120,7 @@ def test_the_search_can_run_in_the_client(triton: ScriptedTriton, capsys: pytest
 
     model = PseudoModel({None: 1})
     triton.models |= {"encoder": model.encoder, "decoder": model.decoder}
-    assert main(["translate", "one", "--to", triton.url, "--decoding", "client", "--beam", "3"]) == 0
+    assert main(["translate", "one", "--server", triton.url, "--decoding", "client", "--beam", "3"]) == 0
     assert capsys.readouterr().out.strip()
     assert model.steps > 0
 
@@ -138,7 +138,7 @@ def test_the_search_can_run_in_the_client(triton: ScriptedTriton, capsys: pytest
         ["hi", "--beam", "2", "--n-best", "3"],
         ["hi", "--stream", "--decoding", "client"],
         ["hi", "--length-penalty", "nan"],
-        ["hi", "--to", "http://localhost"],
+        ["hi", "--server", "http://localhost"],
         ["hi", "--tls-cert", "x.pem"],
         ["hi", "--tls-ca", "no-such-file.pem"],
     ],
@@ -162,7 +162,7 @@ def test_a_value_that_is_none_is_a_usage_error_in_one_line(flags: list[str], cap
 def test_an_unreadable_input_is_a_usage_error_in_one_line(
     triton: ScriptedTriton, tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--input", str(tmp_path / source), "--output", str(tmp_path / "out"), "--to", triton.url]
+    flags = ["--input", str(tmp_path / source), "--output", str(tmp_path / "out"), "--server", triton.url]
     assert main(["translate", *flags]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -171,7 +171,7 @@ def test_input_that_is_not_utf8_is_a_usage_error_that_keeps_what_was_translated(
     triton: ScriptedTriton, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in").write_bytes(b"good\n" * 500 + b"\xff\n")
-    flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--to", triton.url]
+    flags = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--server", triton.url]
     assert main(["translate", *flags]) == 2
     assert "line 501" in capsys.readouterr().err
     assert (tmp_path / "out.part").read_text().startswith("GOOD\n")
@@ -181,7 +181,7 @@ def test_a_pipe_that_is_not_utf8_is_a_usage_error(
     triton: ScriptedTriton, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Typed(b"\xff\xfe"))
-    assert main(["translate", "--to", triton.url]) == 2
+    assert main(["translate", "--server", triton.url]) == 2
     assert "standard input line 1" in capsys.readouterr().err
 
 
@@ -201,7 +201,7 @@ def test_a_failure_is_one_line_and_exit_code_1(
     triton: ScriptedTriton, answer: Refuse | Outputs, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     triton.answers.append(answer)
-    assert main(["translate", "hi", "--to", triton.url]) == 1
+    assert main(["translate", "hi", "--server", triton.url]) == 1
     err = capsys.readouterr().err
     assert said in err
     assert err.startswith("dragoman translate: ")
@@ -212,7 +212,7 @@ def test_a_server_that_is_down_is_one_line_and_exit_code_1(
     triton: ScriptedTriton, book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     triton.stop()
-    flags = ["--input", str(book), "--output", str(tmp_path / "out"), "--to", triton.url]
+    flags = ["--input", str(book), "--output", str(tmp_path / "out"), "--server", triton.url]
     assert main(["translate", *flags]) == 1
     said = capsys.readouterr().err
     assert "dragoman serve" in said
@@ -227,7 +227,7 @@ def test_ctrl_c_keeps_what_was_translated_and_the_same_command_goes_on(
 
     triton.models["translate"] = hold_at_the_middle
     output = tmp_path / "book.de"
-    command = [*COMMAND, "translate", "--input", str(book), "--output", str(output), "--to", triton.url]
+    command = [*COMMAND, "translate", "--input", str(book), "--output", str(output), "--server", triton.url]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 30
         part = tmp_path / "book.de.part"
@@ -247,7 +247,7 @@ def test_ctrl_c_keeps_what_was_translated_and_the_same_command_goes_on(
 
 def test_a_full_disk_loses_nothing_of_what_was_translated(triton: ScriptedTriton, book: Path, tmp_path: Path) -> None:
     output = tmp_path / "book.de"
-    command = [*COMMAND, "translate", "--input", str(book), "--output", str(output), "--to", triton.url]
+    command = [*COMMAND, "translate", "--input", str(book), "--output", str(output), "--server", triton.url]
     full = subprocess.run(  # a limit on the size of files fails a write just as a full disk does
         ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command],
         stderr=subprocess.PIPE,
@@ -265,7 +265,7 @@ def test_a_full_disk_loses_nothing_of_what_was_translated(triton: ScriptedTriton
 
 
 def test_a_reader_that_has_had_enough_is_no_error(triton: ScriptedTriton, book: Path) -> None:
-    command = [*COMMAND, "translate", "--input", str(book), "--to", triton.url]
+    command = [*COMMAND, "translate", "--input", str(book), "--server", triton.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -303,12 +303,12 @@ def test_a_terminal_sees_progress_with_rate_and_time_left(triton: ScriptedTriton
         return translated(heard.texts)
 
     triton.models["translate"] = slowly
-    shown = on_a_terminal("translate", "--input", str(book), "--output", str(tmp_path / "o"), "--to", triton.url)
+    shown = on_a_terminal("translate", "--input", str(book), "--output", str(tmp_path / "o"), "--server", triton.url)
     assert "lines/s" in shown
     assert "/200" in shown
 
 
 def test_a_terminal_sees_hypotheses_as_a_table(triton: ScriptedTriton) -> None:
-    shown = on_a_terminal("translate", "hi", "--n-best", "2", "--to", triton.url)
+    shown = on_a_terminal("translate", "hi", "--n-best", "2", "--server", triton.url)
     assert "translation" in shown
     assert "\t" not in shown

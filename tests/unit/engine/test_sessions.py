@@ -1,14 +1,15 @@
-"""Client-driven decoding: rows come from the caller, caches stay, and nobody can hold them for ever."""
+"""Client-driven decoding: rows come from the caller, caches stay, bounded in number, slots and time."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import MODEL, World
+from worlds import LONG, MODEL, World
 
+from client_driven import open_session, step_session
 from dragoman.errors import InvalidRequest, Overloaded, SessionLost
-from dragoman.serving.engine import EngineLimits
-from dragoman.serving.engine.sessions import Sessions
+from dragoman.serving.engine import EngineLimits, Finished, OpenSession, SessionReply, StepSession
+from dragoman.serving.engine.runtime import TopTokens
 
 START = MODEL.decoder_start
 
@@ -17,9 +18,28 @@ def rows(*triples: tuple[int, int, int]) -> np.ndarray:
     return np.array(triples, np.int32)
 
 
-def sessions(limits: EngineLimits | None = None) -> tuple[Sessions, World]:
+class OpenOnes:
+    """The sessions of an engine, one call after the other."""
+
+    def __init__(self, world: World) -> None:
+        self._engine = world.engine
+
+    def open(self, sources: list[list[int]]) -> str:
+        return open_session(self._engine, sources)
+
+    def step(self, name: str, step: np.ndarray, candidates: int) -> TopTokens:
+        return step_session(self._engine, name, step, candidates)
+
+    def close(self, name: str) -> None:
+        self._engine.sessions.close(name)
+
+    def __len__(self) -> int:
+        return len(self._engine.sessions)
+
+
+def sessions(limits: EngineLimits | None = None) -> tuple[OpenOnes, World]:
     world = World(limits)
-    return world.engine.sessions, world
+    return OpenOnes(world), world
 
 
 def said(sources: list[list[int]], steps: list[np.ndarray]) -> np.ndarray:
@@ -140,3 +160,48 @@ def test_sessions_share_a_bounded_cache() -> None:
         open_ones.step(other, rows((0, -1, START)), 1)
     open_ones.close(wide)
     open_ones.step(other, rows((0, -1, START)), 1)
+
+
+def test_batches_decode_between_the_slices_of_a_call() -> None:
+    """A source that changes its width is fed again: as many calls of the model as it has tokens."""
+    _, world = sessions()
+    name = open_session(world.engine, [[1, 2]])
+    for step in range(10):
+        step_session(world.engine, name, rows((0, 0 if step else -1, 5)), 1)
+    world.submit("beside", options=LONG)
+    world.engine.sessions.submit(StepSession(name, rows((0, 0, 6), (0, 0, 7)), 1))
+    kinds = [type(event) for _ in range(15) for event in world.step()]
+    assert kinds == [SessionReply, Finished]
+    assert world.engine.counters.steps == 15
+
+
+def test_calls_of_several_sessions_take_turns() -> None:
+    _, world = sessions()
+    long_name = open_session(world.engine, [[1, 2]])
+    for step in range(12):
+        step_session(world.engine, long_name, rows((0, 0 if step else -1, 5)), 1)
+    long_call, short_call = StepSession(long_name, rows((0, 0, 6), (0, 0, 7)), 1), OpenSession([[3]])
+    world.engine.sessions.submit(long_call)
+    world.engine.sessions.submit(short_call)
+    replies = [event.call for _ in range(40) for event in world.step() if isinstance(event, SessionReply)]
+    assert replies == [short_call, long_call]
+
+
+def test_a_session_takes_one_step_at_a_time() -> None:
+    _, world = sessions()
+    name = open_session(world.engine, [[1], [2]])
+    first = StepSession(name, rows((0, -1, START), (1, -1, START), (1, -1, START)), 1)
+    second = StepSession(name, rows((0, -1, START)), 1)
+    world.engine.sessions.submit(first)
+    world.engine.sessions.submit(second)
+    world.step(6)
+    assert first.error is None
+    assert isinstance(second.error, InvalidRequest)
+
+
+def test_calls_are_bounded_in_number() -> None:
+    _, world = sessions()
+    for _ in range(256):
+        world.engine.sessions.submit(OpenSession([[1]]))
+    with pytest.raises(Overloaded, match="256 calls"):
+        world.engine.sessions.submit(OpenSession([[1]]))

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from dragoman.errors import CheckpointError
@@ -58,6 +62,69 @@ def test_a_setting_of_the_wrong_type_is_named_with_its_value(checkpoint: Path) -
     assert "'wide'" in message
 
 
+HUGE = [-1, 0, 10**9, 2**62, 10**60, True, 1.5, [[[1]]], {"a": 1}, "8"]
+
+
+@pytest.mark.parametrize("value", HUGE, ids=str)
+@pytest.mark.parametrize("name", ["d_model", "encoder_layers", "decoder_ffn_dim", "vocab_size", "max_position_embeddings"])
+def test_a_size_that_no_model_has_is_refused_before_memory_is_asked_for(checkpoint: Path, name: str, value: object) -> None:
+    rewrite_json(checkpoint / "config.json", lambda c: c.update({name: value}))
+    tracemalloc.start()
+    message = refusal(checkpoint)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "\n" not in message
+    assert peak < 50e6
+
+
+def test_a_configuration_larger_than_its_weights_is_refused_before_memory_is_asked_for(checkpoint: Path) -> None:
+    sizes = {"d_model": 32768, "encoder_ffn_dim": 1 << 20, "decoder_ffn_dim": 1 << 20}
+    rewrite_json(checkpoint / "config.json", lambda c: c.update(sizes))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "misshaped" in refusal(checkpoint)  # as float32 this model has 300 GB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer_config.json", "vocab.json"])
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"a": ' * 500 + "1" + "}" * 500, '{"a": ' + "1" * 5000 + "}", "\ud800", "[]", "{", "\x00"],
+    ids=len,
+)
+def test_settings_that_are_not_acceptable_json_are_refused_in_a_line(checkpoint: Path, file: str, text: str) -> None:
+    (checkpoint / file).write_bytes(text.encode("utf-8", errors="surrogatepass"))
+    message = refusal(checkpoint)
+    assert file in message
+    assert "\n" not in message
+
+
+JSON_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    name=st.sampled_from(sorted(marian_config())),
+    value=st.recursive(
+        JSON_VALUES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2)
+    ),
+)
+def test_any_other_setting_is_read_or_refused(tmp_path: Path, name: str, value: object) -> None:
+    directory = tmp_path / "model"
+    if not directory.exists():
+        write_marian(directory)
+    (directory / "config.json").write_text(json.dumps({**marian_config(), name: value}))
+    try:
+        read_checkpoint(directory)
+    except CheckpointError as error:
+        assert str(error)
+
+
 def test_heads_that_do_not_divide_the_width_are_refused(checkpoint: Path) -> None:
     rewrite_json(checkpoint / "config.json", lambda c: c.update(decoder_attention_heads=3))
     assert "3 heads do not divide" in refusal(checkpoint)
@@ -84,6 +151,16 @@ def test_all_weights_that_do_not_fit_are_listed_at_once(tmp_path: Path) -> None:
     assert "not finite: model.decoder.layers.0.self_attn.k_proj.bias has 1 " in message
     assert "not finite: model.encoder.layers.0.fc2.weight has 1 " in message
     assert message.startswith("6 weights")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_logits_bias_may_mask_tokens_and_nothing_else(tmp_path: Path, value: float) -> None:
+    weights = marian_weights(marian_config())
+    weights["final_logits_bias"][0, 5] = float("-inf")
+    masked = read_checkpoint(write_marian(tmp_path / "masked", weights=weights)).model.output.bias
+    assert masked[5] == float("-inf")
+    weights["final_logits_bias"][0, 6] = value
+    assert "not finite: final_logits_bias" in refusal(write_marian(tmp_path / "broken", weights=weights))
 
 
 def test_a_thousand_problems_do_not_flood_the_terminal(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
+from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.checkpoint.generation import generation_options
 from dragoman.export.transformer import Transformer
@@ -33,8 +34,8 @@ def test_the_reference_model_is_read_as_its_files_describe_it() -> None:
     assert checkpoint.tokens == SpecialTokens(pad=8000, eos=0, decoder_start=8000, unknown=1)
     assert checkpoint.generation == DecodingOptions(beam_size=4, max_length=127, bad_words=((8000,),), forced_eos=0)
     assert checkpoint.dimensions.head_dim == 32
-    assert sorted(checkpoint.tokenizer_paths) == ["source.spm", "target.spm", "vocab.json"]
-    assert all(path.is_file() for path in checkpoint.tokenizer_paths.values())
+    assert sorted(checkpoint.tokenizer_plan.copied) == ["source.spm", "target.spm", "vocab.json"]
+    assert all(path.is_file() for path in checkpoint.tokenizer_plan.copied.values())
 
 
 def test_queries_keys_and_values_are_fused_in_that_order_and_transposed(tmp_path: Path) -> None:
@@ -124,14 +125,14 @@ def test_separate_vocabularies_are_both_copied(tmp_path: Path) -> None:
     directory = write_marian(tmp_path / "model", share_encoder_decoder_embeddings=False, decoder_vocab_size=61)
     checkpoint = read_checkpoint(directory)
     assert checkpoint.tokenizer.files["target_vocabulary"] == "target_vocab.json"
-    assert "target_vocab.json" in checkpoint.tokenizer_paths
+    assert "target_vocab.json" in checkpoint.tokenizer_plan.copied
     assert (checkpoint.dimensions.source_vocabulary, checkpoint.dimensions.target_vocabulary) == (53, 61)
 
 
 def test_a_target_vocabulary_that_the_tokenizer_does_not_use_is_left_behind(tmp_path: Path) -> None:
     directory = write_marian(tmp_path / "model", share_encoder_decoder_embeddings=False)
     (directory / "tokenizer_config.json").write_text('{"separate_vocabs": false}')
-    assert "target_vocab.json" not in read_checkpoint(directory).tokenizer_paths
+    assert "target_vocab.json" not in read_checkpoint(directory).tokenizer_plan.copied
 
 
 def test_a_missing_logits_bias_is_zero(tmp_path: Path) -> None:
@@ -184,9 +185,46 @@ def test_generation_config_json_comes_before_config_json(tmp_path: Path) -> None
             DecodingOptions(max_length=32, sampling=True, temperature=0.7, top_k=5, top_p=0.9),
             id="sampling",
         ),
-        pytest.param({"num_beams": 4, "do_sample": True}, DecodingOptions(max_length=32, beam_size=4), id="beams first"),
         pytest.param({"num_beams": None, "length_penalty": None}, DecodingOptions(max_length=32), id="null is unsaid"),
     ],
 )
 def test_generation_settings_mean_what_they_mean_to_hugging_face(raw: dict[str, object], expected: DecodingOptions) -> None:
     assert generation_options(raw, TOKENS, max_positions=32) == expected
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"num_beams": 4, "do_sample": True},
+        {"encoder_no_repeat_ngram_size": 3},
+        {"num_beam_groups": 2},
+        {"diversity_penalty": 0.5},
+        {"suppress_tokens": [5]},
+        {"begin_suppress_tokens": [5]},
+        {"min_new_tokens": 5},
+        {"exponential_decay_length_penalty": [5, 1.1]},
+        {"renormalize_logits": True},
+        {"early_stopping": 1},
+        {"forced_bos_token_id": [3, 4]},
+        {"do_sample": "yes"},
+        {"bad_words_ids": 5},
+        {"do_sample": True, "typical_p": 0.5},
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_not_supported_is_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(CheckpointError):
+        generation_options(setting, TOKENS, max_positions=32)
+
+
+def test_settings_that_ask_for_nothing_are_accepted() -> None:
+    neutral: dict[str, object] = {
+        "encoder_no_repeat_ngram_size": 0,
+        "num_beam_groups": 1,
+        "diversity_penalty": 0.0,
+        "suppress_tokens": None,
+        "min_new_tokens": 0,
+        "renormalize_logits": False,
+        "typical_p": 0.5,  # of sampling, which is off
+    }
+    assert generation_options(neutral, TOKENS, max_positions=32) == DecodingOptions(max_length=32)

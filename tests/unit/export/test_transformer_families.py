@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dragoman.export.checkpoint.weights import fill
+from dragoman.export.checkpoint.weights import load
 from dragoman.export.lowering import KeyValue, PortableLowering
 from dragoman.export.transformer import Transformer, TransformerConfig
 
@@ -39,7 +39,7 @@ BART_NAMES: Rename = (
 T5_NAMES: Rename = (
     (r"^(source|target)_embedding\.", "shared."),
     (r"^output\.weight", "lm_head.weight"),
-    (r"coder\.relative_bias\.", "coder.block.0.layer.0.SelfAttention.relative_attention_bias."),
+    (r"coder\.relative_biases\.0\.", "coder.block.0.layer.0.SelfAttention.relative_attention_bias."),
     (r"coder\.final_norm\.", "coder.final_layer_norm."),
     (r"\.layers\.", ".block."),
     (r"\.self_attention_norm\.", ".layer.0.layer_norm."),
@@ -70,6 +70,9 @@ class Names:
         return (ours,)
 
     def is_optional(self, ours: str) -> bool:
+        return False
+
+    def is_ignored(self, theirs: str) -> bool:
         return False
 
 
@@ -115,7 +118,8 @@ SIZES = {
     "decoder_feed_forward": 28,
     "source_vocabulary": 50,
     "target_vocabulary": 50,
-    "max_positions": 30,
+    "max_source_positions": 30,
+    "max_target_positions": 30,
 }
 
 BART_SIZES = {
@@ -137,8 +141,7 @@ def test_bart_is_learned_positions_with_an_offset_and_a_norm_on_the_embedding() 
 
     hf = randomised(BartForConditionalGeneration(BartConfig(**BART_SIZES, scale_embedding=False)))
     config = TransformerConfig(**SIZES, positions="learned", position_offset=2, embedding_norm=True, activation="gelu")
-    model = Transformer(config)
-    fill(model, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES))
+    model = load(config, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES))
     assert_same_logits(hf, model)
 
 
@@ -156,8 +159,7 @@ def test_mbart_is_bart_with_the_norm_before_the_layer_and_after_the_last() -> No
         activation="gelu",
         embedding_scale=24**0.5,
     )
-    model = Transformer(config)
-    fill(model, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES))
+    model = load(config, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES))
     assert_same_logits(hf, model)
 
 
@@ -205,7 +207,6 @@ def test_t5_is_relative_positions_rms_norms_and_no_biases(feed_forward: str, gat
         output_scale=1.0 if gated else 24**-0.5,
     )
     names: Rename = ((r"\.gate\.", ".wi_0."), (r"\.inner\.", ".wi_1.")) if gated else ((r"\.inner\.", ".wi."),)
-    model = Transformer(config)
     tied = "embed_tokens" if gated else "embed_tokens|lm_head"
-    fill(model, own_weights(hf, lambda name: bool(re.search(tied, name))), Names((*T5_NAMES, *names)))
+    model = load(config, own_weights(hf, lambda name: bool(re.search(tied, name))), Names((*T5_NAMES, *names)))
     assert_same_logits(hf, model)

@@ -26,7 +26,8 @@ def config(**changes: object) -> TransformerConfig:
         "decoder_feed_forward": 12,
         "source_vocabulary": 11,
         "target_vocabulary": 11,
-        "max_positions": 16,
+        "max_source_positions": 16,
+        "max_target_positions": 16,
     }
     return TransformerConfig(**{**sizes, **changes})  # type: ignore[arg-type]
 

@@ -52,6 +52,8 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._at_once = 0
 
     async def ModelInfer(self, request, context) -> service_pb2.ModelInferResponse:  # noqa: N802, ANN001
+        if request.model_name != "translate":
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.model_name}' is not found")
         text, number = self._note(request)
         began = time.monotonic()
         self._at_once += 1
@@ -81,26 +83,33 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
             for place, word in enumerate(words):
                 await self._wait(number)
                 if (problem := self._script.error(number)) is not None:
-                    yield service_pb2.ModelStreamInferResponse(error_message=problem[1])
+                    yield self._refusal(problem[1])
                     return
                 final = place == len(words) - 1
                 yield self._chunk(word if place == 0 else f" {word}", final)
 
-    def _chunk(self, chunk: str, final: bool) -> service_pb2.ModelStreamInferResponse:
+    def _refusal(self, message: str) -> service_pb2.ModelStreamInferResponse:
+        code, _, text = message.partition(": ")
+        error = {"code": code.split()[0], "message": text, "retry_after_ms": None}
+        return self._chunk("", True, json.dumps({"wire_version": WIRE_VERSION, "error": error}))
+
+    def _chunk(self, chunk: str, final: bool, details: str = "") -> service_pb2.ModelStreamInferResponse:
         response = service_pb2.ModelStreamInferResponse()
         for name, kind, raw in (
             ("CHUNK", "BYTES", _bytes(chunk)),
             ("FINAL", "BOOL", b"\x01" if final else b"\x00"),
-            ("DETAILS", "BYTES", _bytes(_details(self._script) if final else "{}")),
+            ("DETAILS", "BYTES", _bytes(details or (_details(self._script) if final else "{}"))),
         ):
             response.infer_response.outputs.add(name=name, datatype=kind, shape=(1,))
             response.infer_response.raw_output_contents.append(raw)
         return response
 
     def _note(self, request) -> tuple[str, int]:  # noqa: ANN001
-        text, options = (raw[4:].decode() for raw in request.raw_input_contents)
+        named = zip((tensor.name for tensor in request.inputs), request.raw_input_contents, strict=True)
+        inputs = {name: raw[4:].decode() for name, raw in named}
+        text, options = inputs["TEXT"], json.loads(inputs["OPTIONS"])
         self._script.received.append(text)
-        self._script.options.append(json.loads(options))
+        self._script.options.append({**options, "MODEL": inputs["MODEL"]} if "MODEL" in inputs else options)
         return text, len(self._script.received) - 1
 
     async def _wait(self, number: int) -> None:

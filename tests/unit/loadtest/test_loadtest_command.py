@@ -43,7 +43,7 @@ def test_a_run_shows_its_figures_and_writes_both_files(
 ) -> None:
     out = tmp_path / "run"
     load = ("--rate", "40/s", "--duration", "1s", "--warm-up", "0.3s")
-    code = loadtest("--to", server, "--workload", sentences, *load, "--slo", "p99<5s,bleu>99", "--output", out)
+    code = loadtest("--server", server, "--workload", sentences, *load, "--slo", "p99<5s,bleu>99", "--output", out)
     assert code == 0
     result = read_result(tmp_path / "run.json")
     assert result.figures.requests == 40
@@ -72,7 +72,7 @@ def test_load_goes_over_mutual_tls(
     tls = ("--tls-ca", certificates / "authority.pem")
     tls += ("--tls-cert", certificates / "client.pem", "--tls-key", certificates / "client.key")
     load = ("--workload", sentences, "--rate", "20/s", "--duration", "0.5s", "--warm-up", "0s", "--workers", "2")
-    assert loadtest("--to", mutual_tls, *tls, *load, *stream, "--metrics", "off", "--output", tmp_path / "run") == 0
+    assert loadtest("--server", mutual_tls, *tls, *load, *stream, "--metrics", "off", "--output", tmp_path / "run") == 0
     result = read_result(tmp_path / "run.json")
     assert result.tally.latency.count == 10
     assert not result.tally.errors
@@ -81,7 +81,7 @@ def test_load_goes_over_mutual_tls(
 def test_load_over_tls_that_nobody_trusts_is_one_line_and_exit_code_1(
     mutual_tls: str, sentences: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert loadtest("--to", mutual_tls, "--workload", sentences, "--rate", "5/s", "--output", tmp_path / "run") == 1
+    assert loadtest("--server", mutual_tls, "--workload", sentences, "--rate", "5/s", "--output", tmp_path / "run") == 1
     error = capfd.readouterr().err
     assert "not signed by a trusted authority" in error
     assert error.count("\n") == 1
@@ -89,7 +89,9 @@ def test_load_over_tls_that_nobody_trusts_is_one_line_and_exit_code_1(
 
 def test_a_broken_objective_is_exit_code_1(server: str, sentences: Path, tmp_path: Path) -> None:
     load = ("--concurrency", "2", "--duration", "0.5s", "--warm-up", "0s")
-    assert loadtest("--to", server, "--workload", sentences, *load, "--slo", "p50<1ms", "--output", tmp_path / "run") == 1
+    assert (
+        loadtest("--server", server, "--workload", sentences, *load, "--slo", "p50<1ms", "--output", tmp_path / "run") == 1
+    )
     assert read_result(tmp_path / "run.json").figures.requests > 10
 
 
@@ -105,7 +107,7 @@ def test_the_capacity_of_a_server_is_found(sentences: Path, tmp_path: Path, caps
     out = tmp_path / "capacity"
     with serving(Script(delay_s=delay_s)) as address:
         search = ("--find-capacity", "--rate", "30/s", "--duration", "1.5s", "--warm-up", "0.2s", "--slo", "p90<150ms")
-        code = loadtest("--to", address, "--workload", sentences, *search, "--output", out)
+        code = loadtest("--server", address, "--workload", sentences, *search, "--output", out)
     assert code == 0
     found = json.loads((tmp_path / "capacity.json").read_text())["capacity"]
     assert 40 < found["rate"] < 60
@@ -144,22 +146,22 @@ def test_a_comparison_holds_the_second_run_against_the_objectives(two_results: t
     ("arguments", "said"),
     [
         (["--rate", "5/s"], "--workload"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--tls-ca", "nowhere.pem"], "nowhere.pem"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--tls-cert", "some.pem"], "key"),
-        (["--to", "localhost:1", "--workload", "nowhere.txt"], "nowhere.txt"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "fast"], "50/s"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "5/s", "--duration", "soon"], "60s"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "5/s", "--duration", "0s"], "above 0"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--concurrency", "0"], "at least 1"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--concurrency", "2", "--workers", "3"], "more than"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--concurrency", "2", "--shape", "ramp"], "--rate"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--rate", "0.001/s"], "less than one request"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--find-capacity"], "--slo"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--slo", "p99=3s"], "p99<500ms"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--metrics", "ftp://x"], "http"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--output", "no/such/folder/x"], "no/such/folder"),
-        (["--to", ",", "--workload", "WORDS"], "address"),
-        (["--to", "localhost:1", "--workload", "WORDS", "--regression-limit", "5%"], "--compare"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--tls-ca", "nowhere.pem"], "nowhere.pem"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--tls-cert", "some.pem"], "key"),
+        (["--server", "localhost:1", "--workload", "nowhere.txt"], "nowhere.txt"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--rate", "fast"], "50/s"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--rate", "5/s", "--duration", "soon"], "60s"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--rate", "5/s", "--duration", "0s"], "above 0"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--concurrency", "0"], "at least 1"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--concurrency", "2", "--workers", "3"], "more than"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--concurrency", "2", "--shape", "ramp"], "--rate"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--rate", "0.001/s"], "less than one request"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--find-capacity"], "--slo"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--slo", "p99=3s"], "p99<500ms"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--metrics", "ftp://x"], "http"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--output", "no/such/folder/x"], "no/such/folder"),
+        (["--server", ",", "--workload", "WORDS"], "address"),
+        (["--server", "localhost:1", "--workload", "WORDS", "--regression-limit", "5%"], "--compare"),
         (["--compare", "WORDS", "WORDS"], "JSON"),
     ],
 )
@@ -180,7 +182,9 @@ def test_impossible_usage_is_one_line_and_exit_code_2(
 
 
 def test_an_impossible_beam_is_refused_before_any_load(sentences: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert loadtest("--to", "localhost:1", "--workload", sentences, "--beam", "-3", "--output", sentences.parent / "x") != 0
+    assert (
+        loadtest("--server", "localhost:1", "--workload", sentences, "--beam", "-3", "--output", sentences.parent / "x") != 0
+    )
     assert "beam_size" in capsys.readouterr().err
 
 
@@ -190,7 +194,7 @@ def test_a_server_that_is_down_is_one_line_and_exit_code_1(
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-    assert loadtest("--to", address, "--workload", sentences, "--rate", "5/s", "--output", tmp_path / "run") == 1
+    assert loadtest("--server", address, "--workload", sentences, "--rate", "5/s", "--output", tmp_path / "run") == 1
     error = capsys.readouterr().err
     assert address in error
     assert error.count("\n") == 1
@@ -203,7 +207,7 @@ def test_ctrl_c_reports_what_was_measured_and_leaves_no_process(sentences: Path,
     command += ["--workload", str(sentences), "--rate", "20/s", "--warm-up", "0s", "--workers", "2"]
     with serving(script) as address, seen.open("w") as file:
         # A process group of its own, as a shell would make it: Ctrl-C reaches the parent and its workers alike.
-        arguments = [*command, "--to", address, "--output", str(tmp_path / "run")]
+        arguments = [*command, "--server", address, "--output", str(tmp_path / "run")]
         process = subprocess.Popen(arguments, start_new_session=True, stdout=file, stderr=file)
         _wait_for_requests(script, process, 30)
         os.killpg(process.pid, signal.SIGINT)

@@ -24,7 +24,9 @@ def test_without_a_backend_library_serving_says_how_to_build_it(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "BACKEND_LIBRARY", tmp_path / "none.so")
-    with pytest.raises(ServeError, match=r"the Triton backend is not built .* `python native/build\.py` with a C\+\+ compiler"):
+    with pytest.raises(
+        ServeError, match=r"the Triton backend is not built .* `python native/build\.py` with a C\+\+ compiler"
+    ):
         find_installation(tmp_path / "private")
 
 

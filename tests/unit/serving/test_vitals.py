@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, EngineLimits, ModelFacts, Request
+from dragoman.serving.engine import Engine, EngineLimits, ModelFacts, Sequence
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process import vitals
 from dragoman.serving.process.vitals import Vitals
@@ -28,8 +28,8 @@ def test_every_number_is_what_the_engine_did(engine: Engine, monkeypatch: pytest
     monkeypatch.setattr(vitals, "_EVERY_S", 0.0)
     watched = Vitals(engine, Recorder())
     assert changes(watched)["dragoman_calls_at_once"] == 1
-    for name, length in (("a", 3), ("b", 7)):  # encoded together: four tokens of padding
-        engine.submit(Request(name, (5,) * length, FIVE))
+    for length in (3, 7):  # encoded together: four tokens of padding
+        engine.submit(Sequence((5,) * length, FIVE))
     engine.step()
     running = changes(watched)
     assert (running["dragoman_running_requests"], running["dragoman_batch_occupancy"]) == (2, 2 / 8)
@@ -41,11 +41,12 @@ def test_every_number_is_what_the_engine_did(engine: Engine, monkeypatch: pytest
     assert running["dragoman_steps_total"] + done["dragoman_steps_total"] == 5
     assert running["dragoman_step_rows_total"] + done["dragoman_step_rows_total"] == 10
     assert (done["dragoman_running_requests"], done["dragoman_batch_occupancy"]) == (0, 0)
+    assert done["dragoman_cache_used_ratio"] == 0, "memory that is kept for the next request is not in use"
 
 
 def test_nothing_is_said_before_it_is_due(engine: Engine) -> None:
     watched = Vitals(engine, Recorder())
     assert changes(watched)["dragoman_response_cache_bytes"] == 123
-    engine.submit(Request("a", (5, 6), FIVE))
+    engine.submit(Sequence((5, 6), FIVE))
     engine.step()
     assert changes(watched) == {}

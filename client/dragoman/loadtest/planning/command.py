@@ -24,7 +24,7 @@ HELP = "Say how many servers a rate needs, simulated from a load test of one of 
 
 _EXAMPLES = """
 examples:
-  dragoman loadtest --to localhost:8001 --workload test.txt --rate 60/s --shape step --output step
+  dragoman loadtest --server localhost:8001 --workload test.txt --rate 60/s --shape step --output step
   dragoman plan step.json --rate 2000/s --slo "p99<500ms"
   dragoman plan step.json --rate 2000/s --replicas 40
 

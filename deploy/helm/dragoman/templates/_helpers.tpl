@@ -24,7 +24,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - dragoman
 - probe
 {{- if .Values.tls.enabled }}
-- --to=grpcs://127.0.0.1:8001
+- --server=grpcs://127.0.0.1:8001
 - --tls-ca=/tls/tls.crt
 {{- if .Values.tls.mutual }}
 - --tls-cert=/tls/tls.crt
@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 - --tls-name={{ .Values.tls.serverName }}
 {{- else }}
-- --to=127.0.0.1:8001
+- --server=127.0.0.1:8001
 {{- end }}
 - --model={{ keys .Values.bundles | sortAlpha | first }}
 {{- end }}

@@ -96,6 +96,10 @@ def _too_large(tensor: Tensor) -> bool:
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return False
     least, most = tensor.aminmax()
+    if least == -torch.inf:  # a mask on the logits: float16 holds it as well as float32 does
+        finite = tensor[tensor != -torch.inf]
+        least = finite.min() if finite.numel() else most.new_zeros(())
+        most = finite.max() if finite.numel() else least
     return not (float(least) >= -FP16_LIMIT and float(most) <= FP16_LIMIT)  # NaN is too large, too
 
 

@@ -47,7 +47,7 @@ class CalibrationText:
         `begins` is told each batch before it runs: sources of similar lengths, the shorter ones padded.
         """
         eager, ordered = EagerModel(model, tokens), sorted(self.sources, key=len)
-        options = DecodingOptions(beam_size=1, max_length=min(MAX_LENGTH, model.config.max_positions - 1))
+        options = DecodingOptions(beam_size=1, max_length=min(MAX_LENGTH, model.config.max_target_positions - 1))
         for start in range(0, len(ordered), BATCH):
             batch = ordered[start : start + BATCH]
             begins(batch)

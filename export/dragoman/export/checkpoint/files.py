@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from dragoman.bundle.strict_json import read_json_file
 from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.settings import Settings
 
-__all__ = ["open_weights", "read_json", "require_file"]
+__all__ = ["open_weights", "read_json", "read_settings", "require_file"]
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 FOREIGN = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "model.npz": "Marian's own", "rust_model.ot": "Rust"}
@@ -35,12 +36,17 @@ def require_file(path: Path, what: str) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`."""
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        loaded = read_json_file(path)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not readable JSON: {error}") from error
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{path} must hold a JSON object, not a {type(loaded).__name__}")
     return loaded
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings in `path`; a file that is not there has none."""
+    return Settings(read_json(path) if path.is_file() else {}, path.name)
 
 
 def open_weights(directory: Path) -> Mapping[str, Tensor]:
@@ -122,9 +128,11 @@ def _sharded(index: Path, opener: Callable[[Path], Mapping[str, Tensor]]) -> Map
     shard_of = read_json(index).get("weight_map")
     if not isinstance(shard_of, dict) or not shard_of:
         raise CheckpointError(f"{index} has no weight_map; fetch it again")
+    if not all(isinstance(name, str) for name in shard_of.values()):
+        raise CheckpointError(f"{index} must name a file for each weight; fetch it again")
     files = {name: index.parent / name for name in sorted(set(shard_of.values()))}
-    if outside := [name for name in files if Path(name).name != name]:
-        raise CheckpointError(f"{index} names files outside the checkpoint: {', '.join(outside)}")
+    if outside := [name for name in files if Path(name).name != name or "\0" in name]:
+        raise CheckpointError(f"{index} names files outside the checkpoint: {', '.join(map(ascii, outside[:5]))}")
     shards = {name: opener(require_file(path, "a part of the weights")) for name, path in files.items()}
     if lost := sorted(name for name, shard in shard_of.items() if name not in shards[shard]):
         raise CheckpointError(f"{index} promises weights its files do not hold: {', '.join(lost)}; fetch them again")

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
-from dragoman.bundle.manifest import Dimensions, ModelCard, SpecialTokens, TokenizerFiles
-from dragoman.errors import CheckpointError, ExportError
-from dragoman.export.checkpoint.files import open_weights, read_json, require_file
+from dragoman.bundle.manifest import Dimensions, Languages, ModelCard, SpecialTokens, TokenizerFiles
+from dragoman.errors import CheckpointError, ExportError, UsageError
+from dragoman.export.checkpoint.files import open_weights, read_settings, require_file
 from dragoman.export.checkpoint.generation import generation_options, generation_settings
-from dragoman.export.checkpoint.marian import MarianReader
-from dragoman.export.checkpoint.weights import WeightNames, fill
+from dragoman.export.checkpoint.readers import READERS, REFUSED, Reader
+from dragoman.export.checkpoint.readers.protocol import TokenLimits
+from dragoman.export.checkpoint.settings import Settings, shown
+from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
+from dragoman.export.checkpoint.weights import load
 from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.search.options import DecodingOptions
 
-__all__ = ["Checkpoint", "Reader", "read_checkpoint"]
+__all__ = ["Checkpoint", "TokenLimits", "read_checkpoint"]
 
 
-class Reader(WeightNames, Protocol):
-    """What one architecture knows: how its settings and weights are called. Made from its config.json."""
-
-    def config(self) -> TransformerConfig:
-        """Our configuration of the same model."""
-
-    def tokens(self, directory: Path, generation: Mapping[str, Any]) -> SpecialTokens:
-        """The ids the search must know."""
-
-    def tokenizer(self, directory: Path, config: TransformerConfig) -> TokenizerFiles:
-        """The tokenizer's files, all there and agreeing with the embedding."""
-
-    def languages(self, directory: Path) -> tuple[str | None, str | None]:
-        """Source and target language, where the checkpoint says."""
-
-
-READERS = {name: reader for reader in (MarianReader,) for name in reader.architectures}
+UNLIMITED = TokenLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +34,18 @@ class Checkpoint:
     card: ModelCard
     tokens: SpecialTokens
     generation: DecodingOptions
-    tokenizer: TokenizerFiles
+    tokenizer_plan: TokenizerPlan
+    limits: TokenLimits = UNLIMITED
 
     @property
-    def tokenizer_paths(self) -> dict[str, Path]:
-        """Where to find each file that goes into the bundle, by its name there."""
-        return {name: self.directory / name for name in sorted(set(self.tokenizer.files.values()))}
+    def tokenizer(self) -> TokenizerFiles:
+        """The manifest's entry of the tokenizer."""
+        return self.tokenizer_plan.entry
+
+    @property
+    def languages(self) -> Languages | None:
+        """The languages of a multilingual model."""
+        return self.tokenizer_plan.languages
 
     @property
     def dimensions(self) -> Dimensions:
@@ -67,27 +59,29 @@ class Checkpoint:
             decoder_layers=config.decoder_layers,
             source_vocabulary=config.source_vocabulary,
             target_vocabulary=config.target_vocabulary,
-            max_source_tokens=config.max_positions,
-            max_target_tokens=config.max_positions,
+            max_source_tokens=_within(self.limits.max_source_tokens, config.max_source_positions, "source"),
+            max_target_tokens=_within(self.limits.max_target_tokens, config.max_target_positions, "target"),
             shortlist=self.model.choices if self.model.choices < config.target_vocabulary else None,
         )
 
 
-def read_checkpoint(directory: Path) -> Checkpoint:
+def read_checkpoint(directory: Path, limits: TokenLimits = UNLIMITED) -> Checkpoint:
     """Read the checkpoint in `directory`; CheckpointError says what is wrong with it."""
     if not directory.is_dir():
         raise CheckpointError(f"{directory} is not a checkpoint: no such directory")
     if not (directory / "config.json").is_file():
         raise CheckpointError(f"{directory} is not a checkpoint: it has no config.json")
-    raw = read_json(require_file(directory / "config.json", "the configuration"))
-    architecture, reader = _reader(raw)
-    settings = generation_settings(directory, raw)
-    config, tokens = _config(reader), reader.tokens(directory, settings)
-    tokenizer = reader.tokenizer(directory, config)
+    settings = read_settings(require_file(directory / "config.json", "the configuration"))
+    architecture, kind = _reader(settings)
+    tensors = open_weights(directory)
+    reader = kind(settings, tensors)
+    generation = generation_settings(directory, settings)
+    config, tokens = _config(reader, limits), reader.tokens(generation)
+    plan = reader.tokenizer(directory, config, tokens)
+    tokens = dataclasses.replace(tokens, unknown=plan.unknown)
     _check_tokens(tokens, config)
-    model = Transformer(config).eval()
-    fill(model, open_weights(directory), reader)
-    source_language, target_language = reader.languages(directory)
+    longest = _within(limits.max_target_tokens, config.max_target_positions, "target")
+    model = load(config, tensors, reader)
     return Checkpoint(
         directory=directory,
         config=config,
@@ -96,31 +90,43 @@ def read_checkpoint(directory: Path) -> Checkpoint:
             name=directory.resolve().name,
             architecture=architecture,
             parameters=sum(parameter.numel() for parameter in model.parameters()),
-            source_language=source_language,
-            target_language=target_language,
+            source_language=plan.source_language,
+            target_language=plan.target_language,
         ),
         tokens=tokens,
-        generation=generation_options(settings, tokens, config.max_positions),
-        tokenizer=tokenizer,
+        generation=generation_options(generation.values, tokens, longest),
+        tokenizer_plan=plan,
+        limits=limits,
     )
 
 
-def _reader(raw: Mapping[str, Any]) -> tuple[str, Reader]:
-    named = raw.get("architectures") or []
-    for architecture in named if isinstance(named, list) else []:
+def _reader(settings: Settings) -> tuple[str, type[Reader]]:
+    named = settings.raw("architectures") or []
+    names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    for architecture in names:
         if architecture in READERS:
-            return architecture, READERS[architecture](raw)
-    what = ", ".join(map(str, named)) if named else f"model_type {raw.get('model_type')!r}"
+            return architecture, READERS[architecture]
+        if architecture in REFUSED:
+            raise CheckpointError(f"{architecture} is not supported: {REFUSED[architecture]}")
+    what = ", ".join(map(shown, names)) if names else f"model_type {shown(settings.raw('model_type'))}"
     raise CheckpointError(f"the architecture {what} is not supported; supported are {', '.join(sorted(READERS))}")
 
 
-def _config(reader: Reader) -> TransformerConfig:
+def _config(reader: Reader, limits: TokenLimits) -> TransformerConfig:
     try:
-        return reader.config()
+        return reader.config(limits)
     except CheckpointError:
         raise
     except ExportError as error:
         raise CheckpointError(f"config.json describes a model that can't be: {error}") from error
+
+
+def _within(asked: int | None, positions: int, side: str) -> int:
+    if asked is None:
+        return positions
+    if not 1 <= asked <= positions:
+        raise UsageError(f"--max-{side}-tokens {asked} must be between 1 and the model's {positions} positions")
+    return asked
 
 
 def _check_tokens(tokens: SpecialTokens, config: TransformerConfig) -> None:

@@ -1,4 +1,8 @@
-"""Filling our Transformer from a checkpoint: each weight set exactly once, everything wrong reported at once."""
+"""Our Transformer with a checkpoint's weights: each set exactly once, everything wrong reported at once.
+
+Shapes are compared before any memory is asked for. A weight that we store as the checkpoint does is the checkpoint's own
+memory-mapped tensor, not a copy of it.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dragoman.errors import CheckpointError
+from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.transformer.linear import Linear
-from dragoman.export.transformer.model import Transformer
 
-__all__ = ["WeightNames", "fill"]
+__all__ = ["WeightNames", "load"]
 
-FUSED = {"qkv": ("query", "key", "value"), "key_value": ("key", "value")}
+JOINED = {"qkv": ("query", "key", "value"), "key_value": ("key", "value")}
 """Linear layers that we compute as one and checkpoints store apart."""
 
 AGREEMENT = 1e-3
@@ -33,78 +37,116 @@ class WeightNames(Protocol):
     def is_optional(self, ours: str) -> bool:
         """A checkpoint without this weight is whole: it is zero, or computed."""
 
+    def is_ignored(self, theirs: str) -> bool:
+        """This weight of the checkpoint has no part in the computation."""
+
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """A place that one checkpoint tensor fills: a weight of ours, or a slice of a fused one."""
+class Part:
+    """What one checkpoint tensor gives: a weight of ours, or a slice of a joined one."""
 
     ours: str
-    target: Tensor  # shaped as checkpoints shape it: linear weights (outputs, inputs)
-    computed: bool  # its value is known without the checkpoint
+    names: tuple[str, ...]  # where the checkpoint has it, the first one to be used
+    shape: tuple[int, ...]  # as checkpoints shape it: linear weights (outputs, inputs)
+    computed: Tensor | None  # its value is known without the checkpoint
 
 
-def fill(model: Transformer, tensors: Mapping[str, Tensor], reader: WeightNames) -> None:
-    """Copy every tensor where it belongs; one CheckpointError lists all that are missing, unused, misshaped or NaN."""
-    problems: list[str] = []
-    unused = set(tensors)
-    for slot in _slots(model):
-        names = reader.weight_names(slot.ours)
-        present = [name for name in names if name in tensors]
-        unused.difference_update(present)
-        if not present and not (slot.computed or reader.is_optional(slot.ours)):
-            problems.append(f"missing: {names[0]} {list(slot.target.shape)}")
-        elif not present and not slot.computed:
-            slot.target.zero_()
-        for index, name in enumerate(present):
-            compare = slot.computed or index > 0
-            problems += _repeated(slot, name, tensors[name]) if compare else _copied(slot, name, tensors[name])
-    problems += [f"unused: {name} {list(tensors[name].shape)}" for name in sorted(unused)]
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One parameter of the model and the parts that it is made of."""
+
+    meta: Tensor
+    is_linear: bool
+    parts: tuple[Part, ...]
+
+
+def load(config: TransformerConfig, tensors: Mapping[str, Tensor], reader: WeightNames) -> Transformer:
+    """The model; one CheckpointError lists all weights that are missing, unused, misshaped or NaN."""
+    with torch.device("meta"):
+        model = Transformer(config).eval()
+    weights = list(_weights(model, tensors, reader))
+    problems = [problem for weight in weights for part in weight.parts for problem in _problems(part, tensors, reader)]
+    used = {name for weight in weights for part in weight.parts for name in part.names}
+    unused = [name for name in sorted(set(tensors) - used) if not reader.is_ignored(name)]
+    problems += [f"unused: {name} {list(tensors[name].shape)}" for name in unused]
     if problems:
         listed = problems[:LISTED] + ([f"… and {len(problems) - LISTED} more"] if len(problems) > LISTED else [])
         raise CheckpointError(
             f"{len(problems)} weights do not fit the configuration; check that config.json belongs to the weights:\n  "
             + "\n  ".join(listed)
         )
+    _assign(model, {id(weight.meta): _value(weight, tensors) for weight in weights if weight.meta.is_meta})
+    return model
 
 
-def _slots(model: Transformer) -> Iterator[Slot]:
-    """The places to fill. Shared weights come once: `named_parameters` knows them by their first name."""
+def _weights(model: Transformer, tensors: Mapping[str, Tensor], reader: WeightNames) -> Iterator[Weight]:
+    """What is to be filled. Shared weights come once: `named_parameters` knows them by their first name."""
     for name, parameter in model.named_parameters():
         owner, _, leaf = name.rpartition(".")
-        target = parameter.data
-        if leaf == "weight" and isinstance(model.get_submodule(owner), Linear):
-            target = target.t()
+        is_linear = leaf == "weight" and isinstance(model.get_submodule(owner), Linear)
+        shape = tuple(parameter.t().shape if is_linear else parameter.shape)
         prefix, _, layer = owner.rpartition(".")
-        parts = FUSED.get(layer, ())
-        if not parts:
-            yield Slot(name, target, computed=False)
-        for part, piece in zip(parts, target.chunk(len(parts) or 1), strict=False):  # outputs are the first dimension here
-            yield Slot(f"{prefix}.{part}.{leaf}", piece, computed=False)
+        ours = [f"{prefix}.{part}.{leaf}" for part in JOINED[layer]] if layer in JOINED else [name]
+        sliced = (shape[0] // len(ours), *shape[1:])  # outputs are the first dimension here
+        parts = tuple(Part(one, _present(one, tensors, reader), sliced, None) for one in ours)
+        yield Weight(parameter, is_linear, parts)
     for name, buffer in model.named_buffers():
-        yield Slot(name, buffer, computed=True)
+        yield Weight(buffer, False, (Part(name, _present(name, tensors, reader), tuple(buffer.shape), buffer),))
 
 
-def _copied(slot: Slot, name: str, tensor: Tensor) -> list[str]:
-    if problems := _misfit(slot, name, tensor):
-        return problems
-    slot.target.copy_(tensor.reshape(slot.target.shape))  # converts, too: checkpoints may be stored in half precision
-    return []
+def _present(ours: str, tensors: Mapping[str, Tensor], reader: WeightNames) -> tuple[str, ...]:
+    return tuple(name for name in reader.weight_names(ours) if name in tensors)
 
 
-def _repeated(slot: Slot, name: str, tensor: Tensor) -> list[str]:
-    if problems := _misfit(slot, name, tensor):
-        return problems
-    if torch.allclose(tensor.reshape(slot.target.shape).to(slot.target.dtype), slot.target, rtol=0.0, atol=AGREEMENT):
-        return []
-    return [f"contradictory: {name} is not the {slot.ours} that the configuration makes it"]
+def _problems(part: Part, tensors: Mapping[str, Tensor], reader: WeightNames) -> list[str]:
+    if not part.names and part.computed is None and not reader.is_optional(part.ours):
+        return [f"missing: {reader.weight_names(part.ours)[0]} {list(part.shape)}"]
+    problems: list[str] = []
+    agreed = part.computed
+    for name in part.names:
+        tensor = tensors[name]
+        if misfit := _misfit(part, name, tensor):
+            problems += misfit
+        elif agreed is None:
+            agreed = tensor
+        elif not _agree(tensor.reshape(part.shape), agreed.reshape(part.shape)):
+            problems.append(f"contradictory: {name} is not the {part.ours} that the configuration makes it")
+    return problems
 
 
-def _misfit(slot: Slot, name: str, tensor: Tensor) -> list[str]:
-    expected, actual = tuple(slot.target.shape), tuple(tensor.shape)
+def _misfit(part: Part, name: str, tensor: Tensor) -> list[str]:
+    expected, actual = part.shape, tuple(tensor.shape)
     if actual not in (expected, (1, *expected)):  # final_logits_bias is stored (1, vocabulary)
         return [f"misshaped: {name} is {list(actual)}, config.json says {list(expected)}"]
     if not tensor.is_floating_point():
         return [f"not a float: {name} is {tensor.dtype}"]
-    if bad := int((~torch.isfinite(tensor)).sum()):
-        return [f"not finite: {name} has {bad} NaN or infinite values of {tensor.numel()}"]
-    return []
+    least, most = (float(value) for value in tensor.aminmax())  # NaN is both
+    masks = part.ours == "output.bias"  # −∞ there is a token that is never generated
+    if most < torch.inf and (least > -torch.inf or masks):
+        return []
+    bad = int((~torch.isfinite(tensor)).sum())
+    return [f"not finite: {name} has {bad} NaN or infinite values of {tensor.numel()}"]
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    if one.data_ptr() == other.data_ptr():
+        return True
+    return torch.allclose(one.to(other.dtype), other, rtol=0.0, atol=AGREEMENT)
+
+
+def _value(weight: Weight, tensors: Mapping[str, Tensor]) -> nn.Parameter:
+    """The float32 weight: the checkpoint's memory where nothing has to be converted or joined."""
+    parts = [
+        tensors[part.names[0]].reshape(part.shape).float() if part.names else torch.zeros(part.shape)
+        for part in weight.parts
+    ]
+    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return nn.Parameter(whole.t() if weight.is_linear else whole, requires_grad=False)
+
+
+def _assign(model: nn.Module, values: Mapping[int, nn.Parameter]) -> None:
+    """In every place where a parameter is used: tied weights stay tied."""
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) in values:
+                module._parameters[name] = values[id(parameter)]

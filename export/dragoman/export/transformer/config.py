@@ -9,7 +9,30 @@ from dragoman.errors import ExportError
 
 __all__ = ["Activation", "AttentionShape", "Norm", "Positions", "TransformerConfig"]
 
-Positions = Literal["sinusoidal", "learned", "relative"]
+Positions = Literal["sinusoidal", "fairseq_sinusoidal", "learned", "relative"]
+"""The two kinds of sinusoids differ in their frequencies: 10000^(−2i/d), and fairseq's 10000^(−i/(d/2−1))."""
+
+RANGES = {
+    "d_model": 1 << 16,
+    "encoder_layers": 1024,
+    "decoder_layers": 1024,
+    "encoder_heads": 1024,
+    "decoder_heads": 1024,
+    "encoder_feed_forward": 1 << 20,
+    "decoder_feed_forward": 1 << 20,
+    "source_vocabulary": 1 << 24,
+    "target_vocabulary": 1 << 24,
+    "max_source_positions": 1 << 20,
+    "max_target_positions": 1 << 20,
+    "inner_width": 1 << 16,
+    "relative_buckets": 1 << 12,
+    "relative_max_distance": 1 << 20,
+}
+"""The largest sizes that anybody has trained, and some room: a number beyond is a mistake in config.json."""
+
+LARGEST_TABLE = 1 << 27
+"""Numbers in a table of positions, which is computed before any weight has been looked at."""
+
 Norm = Literal["layer", "rms"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
@@ -32,9 +55,12 @@ class AttentionShape:
 class TransformerConfig:
     """What makes one Transformer different from another. The defaults are Vaswani et al. 2017 as Marian trains it.
 
-    BART: learned positions with `position_offset=2`, `embedding_norm`. mBART and M2M100: also `pre_norm` and
+    BART: learned positions with `position_offset=2`, `embedding_norm`. mBART: also `pre_norm` and `final_norm`.
+    M2M100: fairseq's sinusoids with `position_offset=2`, `pre_norm`, `final_norm`. Pegasus: Marian with `pre_norm` and
     `final_norm`. T5: relative positions, `norm="rms"`, `pre_norm`, `final_norm`, no biases, `attention_scale=1`,
-    `output_scale=d_model**-0.5` where the softmax is tied.
+    `output_scale=d_model**-0.5` where the softmax is tied. UMT5: `relative_per_layer`.
+
+    Relative positions have no limit of their own: `max_source_positions` and `max_target_positions` are chosen then.
     """
 
     d_model: int
@@ -46,13 +72,15 @@ class TransformerConfig:
     decoder_feed_forward: int
     source_vocabulary: int
     target_vocabulary: int
-    max_positions: int
+    max_source_positions: int
+    max_target_positions: int
     attention_width: int | None = None  # None: d_model, as everywhere but in T5
 
     positions: Positions = "sinusoidal"
     position_offset: int = 0
     relative_buckets: int = 32
     relative_max_distance: int = 128
+    relative_per_layer: bool = False  # every layer has its own table; otherwise one serves the whole stack
 
     pre_norm: bool = False
     norm: Norm = "layer"
@@ -73,6 +101,12 @@ class TransformerConfig:
     output_scale: float = 1.0
 
     def __post_init__(self) -> None:
+        for name, most in RANGES.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise ExportError(f"{name}={getattr(self, name)} must be between 1 and {most}")
+        longest = max(self.max_source_positions, self.max_target_positions) + self.position_offset
+        if self.positions != "relative" and longest * self.d_model > LARGEST_TABLE:
+            raise ExportError(f"{longest} positions of {self.d_model} numbers are more than {LARGEST_TABLE} numbers")
         for side, heads in (("encoder", self.encoder_heads), ("decoder", self.decoder_heads)):
             if heads < 1 or self.inner_width % heads:
                 raise ExportError(f"the {side}'s {heads} heads do not divide the attention width {self.inner_width}")

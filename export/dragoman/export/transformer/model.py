@@ -33,12 +33,14 @@ class Embedding(Map):
 class Stack(nn.Module):
     """What encoder and decoder have in common: positions, the norms around the layers."""
 
-    def __init__(self, config: TransformerConfig, heads: int, both_sides: bool) -> None:
+    def __init__(self, config: TransformerConfig, heads: int, max_positions: int, *, both_sides: bool) -> None:
         super().__init__()
         relative = config.positions == "relative"
+        layers = config.encoder_layers if both_sides else config.decoder_layers
+        tables = (layers if config.relative_per_layer else 1) if relative else 0
         self.embedding_scale = config.embedding_scale
-        self.positions = None if relative else PositionTable(config)
-        self.relative_bias = RelativeBias(config, heads, both_sides) if relative else None
+        self.positions = None if relative else PositionTable(config, max_positions)
+        self.relative_biases = nn.ModuleList(RelativeBias(config, heads, both_sides) for _ in range(tables))
         norm = (config.norm, config.d_model, config.norm_epsilon)
         self.embedding_norm = make_norm(*norm) if config.embedding_norm else None
         self.final_norm = make_norm(*norm) if config.final_norm else None
@@ -52,6 +54,11 @@ class Stack(nn.Module):
             x = x + self.positions(positions)
         return x if self.embedding_norm is None else self.embedding_norm(x)
 
+    def biases(self, queries: Tensor, keys: Tensor, layers: int) -> list[Tensor | None]:
+        """What each layer adds to its attention scores."""
+        tables = [bias(queries, keys) for bias in self.relative_biases]
+        return tables if len(tables) == layers else [tables[0] if tables else None] * layers
+
     def finish(self, x: Tensor) -> Tensor:
         """The norm after the last layer, where the model has one."""
         return x if self.final_norm is None else self.final_norm(x)
@@ -61,7 +68,7 @@ class Encoder(Stack):
     """Source tokens to hidden states."""
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__(config, config.encoder_heads, both_sides=True)
+        super().__init__(config, config.encoder_heads, config.max_source_positions, both_sides=True)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
 
     def forward(
@@ -72,8 +79,7 @@ class Encoder(Stack):
         Without padding: tokens and places (tokens,), with the sources' starts and lengths, -> (tokens, d_model).
         """
         x = self.embed(embedding, tokens, places)
-        bias = None if self.relative_bias is None else self.relative_bias(places[None], places)
-        for layer in self.layers:
+        for layer, bias in zip(self.layers, self.biases(places[None], places, len(self.layers)), strict=True):
             x = layer(x, lengths, bias, lowering)
         return self.finish(x)
 
@@ -82,18 +88,18 @@ class Decoder(Stack):
     """One new target token a row to hidden states."""
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__(config, config.decoder_heads, both_sides=False)
+        super().__init__(config, config.decoder_heads, config.max_target_positions, both_sides=False)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
 
     def forward(self, x: Tensor, memories: Sequence[Past], pasts: Sequence[Past], step: Step) -> tuple[Tensor, list[Past]]:
         """Embedded tokens x (groups, width, d_model) to hidden states and the caches with this step in them."""
-        if self.relative_bias is not None:
+        biases: list[Tensor | None] = [None] * len(self.layers)
+        if self.relative_biases:
             places = torch.arange(cast("KeyValue", pasts[0]).key.shape[2])  # (cache,)
-            rows = step.positions.reshape(-1, 1).long()  # (rows, 1)
-            step = step._replace(bias=self.relative_bias(rows, places))
+            biases = self.biases(step.positions.reshape(-1, 1).long(), places, len(self.layers))  # queries (rows, 1)
         presents = []
-        for layer, past, memory in zip(self.layers, pasts, memories, strict=True):
-            x, present = layer(x, past, memory, step)
+        for layer, past, memory, bias in zip(self.layers, pasts, memories, biases, strict=True):
+            x, present = layer(x, past, memory, step._replace(bias=bias))
             presents.append(present)
         return self.finish(x), presents
 
@@ -108,7 +114,7 @@ class OutputProjection(Map):
         if config.output_bias:
             self.bias = nn.Parameter(torch.empty(config.target_vocabulary), requires_grad=False)
         else:  # zeros cost nothing: they are the C of the one Gemm
-            self.register_buffer("bias", torch.zeros(config.target_vocabulary), persistent=False)
+            self.register_buffer("bias", torch.zeros(config.target_vocabulary, device="cpu"), persistent=False)
         self.scale = config.output_scale
 
     def forward(self, x: Tensor) -> Tensor:  # (rows, d_model) -> (rows, vocabulary)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dragoman.export.transformer.config import TransformerConfig
 from dragoman.export.transformer.linear import Map
 
-__all__ = ["PositionTable", "RelativeBias", "relative_bucket", "sinusoids"]
+__all__ = ["PositionTable", "RelativeBias", "fairseq_sinusoids", "relative_bucket", "sinusoids"]
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -20,10 +20,27 @@ def sinusoids(positions: int, width: int) -> Tensor:
     Sines fill the first half and cosines the second (the paper interleaves them; a trained model does not care, but
     all checkpoints we read have learned it this way). Computed in float64: float32 angles are off in the 4th digit.
     """
-    angle = torch.arange(positions, dtype=torch.float64)[:, None]  # (positions, 1)
-    frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (ceil(width / 2),)
+    angle = torch.arange(positions, dtype=torch.float64, device="cpu")[:, None]  # (positions, 1)
+    index = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
+    frequency = 10000.0 ** (-index / width)  # (ceil(width / 2),)
     sines, cosines = torch.sin(angle * frequency), torch.cos(angle * frequency[: width // 2])
     return torch.cat([sines, cosines], dim=1).float()
+
+
+def fairseq_sinusoids(positions: int, width: int) -> Tensor:
+    """sin(p · f_i) for all i, then cos(p · f_i), with f_i = 10000^(−i / (d/2 − 1)); (positions, width).
+
+    In float32, as fairseq and Hugging Face compute it: models were trained with these roundings.
+    """
+    half = width // 2
+    step = math.log(10000) / (half - 1)
+    frequency = torch.exp(torch.arange(half, dtype=torch.int64, device="cpu").float() * -step)
+    angle = torch.arange(positions, dtype=torch.int64, device="cpu").float()[:, None] * frequency
+    table = torch.cat([torch.sin(angle), torch.cos(angle)], dim=1)
+    return torch.cat([table, table.new_zeros(positions, width % 2)], dim=1)
+
+
+COMPUTED = {"sinusoidal": sinusoids, "fairseq_sinusoidal": fairseq_sinusoids}
 
 
 class PositionTable(Map):
@@ -31,12 +48,12 @@ class PositionTable(Map):
 
     weight: Tensor
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, max_positions: int) -> None:
         super().__init__()
         self.offset = config.position_offset
-        rows = config.max_positions + self.offset
-        if config.positions == "sinusoidal":
-            self.register_buffer("weight", sinusoids(rows, config.d_model), persistent=False)
+        rows = max_positions + self.offset
+        if config.positions in COMPUTED:
+            self.register_buffer("weight", COMPUTED[config.positions](rows, config.d_model), persistent=False)
         else:
             self.weight = nn.Parameter(torch.empty(rows, config.d_model), requires_grad=False)
 
@@ -60,7 +77,7 @@ def relative_bucket(distance: Tensor, buckets: int, max_distance: int, both_side
 
 
 class RelativeBias(nn.Module):
-    """score(q, k) += b[head, bucket(k − q)]: the same for all layers of a stack."""
+    """score(q, k) += b[head, bucket(k − q)]: a table for all layers of a stack, or one for each layer."""
 
     def __init__(self, config: TransformerConfig, heads: int, both_sides: bool) -> None:
         super().__init__()

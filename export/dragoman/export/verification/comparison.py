@@ -203,7 +203,9 @@ class Judge:
         for source, answer in zip(sources, said, strict=True):
             theirs = self._original.log_probs(source.ids, answer)  # (steps, vocabulary)
             best, log_probs = exported.forced(source.ids, answer)  # (steps, k)
-            difference = np.abs(np.take_along_axis(theirs, best, axis=1) - log_probs)
+            expected = np.take_along_axis(theirs, best, axis=1)
+            masked = np.isneginf(expected) & np.isneginf(log_probs)  # by −∞ in the bias of the logits
+            difference = np.abs(np.subtract(expected, log_probs, where=~masked, out=np.zeros_like(expected)))
             worst = max(worst, float(difference.max()))
             identical += bool((theirs.argmax(1) == best[:, 0]).all())
             tokens += len(answer)

@@ -1,9 +1,11 @@
-"""Continuous batching: requests, scheduler, caches and the step loop, without Triton and ONNX Runtime."""
+"""Continuous batching: sequences, scheduler, batches and the step loop, without Triton and ONNX Runtime."""
 
 from dragoman.serving.engine.counters import Counters, Gauges
 from dragoman.serving.engine.engine import Engine
+from dragoman.serving.engine.events import Event, Finished, Progress, SessionReply
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts, memory_contract
-from dragoman.serving.engine.request import Event, Finished, Priority, Progress, Request, Started, Timings
+from dragoman.serving.engine.sequence import Priority, Sequence, Timings
+from dragoman.serving.engine.session_call import OpenSession, SessionCall, StepSession
 
 __all__ = [
     "Counters",
@@ -14,10 +16,13 @@ __all__ = [
     "Gauges",
     "MemoryContract",
     "ModelFacts",
+    "OpenSession",
     "Priority",
     "Progress",
-    "Request",
-    "Started",
+    "Sequence",
+    "SessionCall",
+    "SessionReply",
+    "StepSession",
     "Timings",
     "memory_contract",
 ]

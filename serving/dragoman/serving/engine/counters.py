@@ -1,11 +1,11 @@
-"""What the engine has done so far, as plain numbers: whoever serves it turns them into metrics."""
+"""What the engine has done so far, as plain numbers: the process that serves it turns them into metrics."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from dragoman.serving.engine.running import Turn
+from dragoman.serving.engine.batch import Quantum
 
 __all__ = ["Counters", "Gauges"]
 
@@ -18,28 +18,27 @@ class Counters:
     """By outcome: ok, cancelled, deadline, failed, invalid, overloaded."""
     source_tokens: int = 0
     target_tokens: int = 0
+    quanta: int = 0
+    quantum_s: float = 0.0
     steps: int = 0
-    """Turns of lanes; without threads each is one step."""
-    step_s: float = 0.0
-    lane_steps: int = 0
+    """Decoder steps of batches."""
     decoded_rows: int = 0
-    """Rows summed over the lanes' steps: over lane_steps, the mean batch."""
+    """Rows summed over steps: over `steps`, the mean batch."""
     encoder_calls: int = 0
     encoded_tokens: int = 0
-    encoded_cells: int = 0
-    """With padding: 1 - encoded_tokens / encoded_cells is wasted."""
+    encoded_slots: int = 0
+    """With padding: 1 - encoded_tokens / encoded_slots is wasted."""
     preemptions: int = 0
 
-    def take(self, turn: Turn) -> None:
-        """Count what a lane did in its turn."""
-        self.steps += 1
-        self.step_s += turn.seconds
-        self.lane_steps += turn.steps
-        self.decoded_rows += turn.rows * turn.steps
-        for together in turn.encoded:
-            self.encoder_calls += 1
-            self.encoded_tokens += sum(ticket.source_tokens for ticket in together)
-        self.encoded_cells += turn.encoded_cells
+    def take(self, quantum: Quantum) -> None:
+        """Count what a batch did in its quantum."""
+        self.quanta += 1
+        self.quantum_s += quantum.seconds
+        self.steps += quantum.steps
+        self.decoded_rows += quantum.rows * quantum.steps
+        self.encoder_calls += quantum.encoder_calls
+        self.encoded_tokens += quantum.encoded_tokens
+        self.encoded_slots += quantum.encoded_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,12 @@ class Gauges:
     running_rows: int
     max_rows: int
     calls_at_once: int
-    """Lanes that may decode at the same time."""
-    self_cells: int
-    self_cells_limit: int
-    cross_cells: int
-    cross_cells_limit: int
-    cells_in_use: int
-    """Of both caches, those that hold a token: the others are padding."""
+    """Batches that may decode at the same time."""
+    kv_slots_reserved: int
+    """Of both caches, those that running sequences have reserved."""
+    kv_slots_in_use: int
+    """Of both caches, those that hold a token."""
+    kv_slots_held: int
+    """Of both caches, those whose memory is held, used or not."""
+    kv_slots_limit: int
     sessions: int

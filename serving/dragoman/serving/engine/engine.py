@@ -1,41 +1,41 @@
-"""The heart: all active requests decode together; they join and leave at every step."""
+"""The heart: all active sequences decode together; they join and leave at every step."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from dragoman.errors import Cancelled, DeadlineExceeded, RequestError, ServerError
 from dragoman.search import Hypothesis
-from dragoman.serving.engine.admission import Admission
+from dragoman.serving.engine.admission import AdmissionCheck
+from dragoman.serving.engine.batch import DecodingBatch
 from dragoman.serving.engine.counters import Counters, Gauges
-from dragoman.serving.engine.crew import Crew
-from dragoman.serving.engine.lanes import Lanes
+from dragoman.serving.engine.events import Event, Finished, Progress, SessionReply
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
 from dragoman.serving.engine.outcomes import as_request_error, outcome_of
-from dragoman.serving.engine.request import Event, Finished, Progress, Request, Started
-from dragoman.serving.engine.running import RunningLane
 from dragoman.serving.engine.runtime import Runtime
+from dragoman.serving.engine.scheduler import Scheduler
+from dragoman.serving.engine.sequence import Sequence
 from dragoman.serving.engine.sessions import Sessions
-from dragoman.serving.engine.shapes import encoder_cells
-from dragoman.serving.engine.ticket import Ticket
-from dragoman.serving.engine.waiting import Waiting
+from dragoman.serving.engine.worker_pool import Work, WorkerPool
 
 __all__ = ["Engine"]
 
-
 _LONGEST_WAIT_S = 1.0
-_STUCK_S = 5.0
-"""A turn is over after a twentieth of a second and the call that runs then; no call takes so long."""
+_EXPIRE_SESSIONS_S = 1.0
+_STUCK_S = 3.0
+"""A quantum is over after a twentieth of a second and the call that runs then; a model whose calls are slow has longer …"""
+_STUCK_CALLS = 20
+"""… as many of its slowest calls."""
 
 
 class Engine:
     """Continuous batching. One thread owns it: `submit` and `cancel` between calls of `step`, which returns events.
 
-    Every submitted request gets exactly one Finished, with the answer it would get alone. Where the runtime does several
-    calls at once best, lanes work in threads of their own, and `step` says what has happened since (`wait` for it).
+    Every submitted sequence gets exactly one Finished, with the answer it would get alone. Where the runtime does several
+    calls at once best, batches work in threads of their own, and `step` tells what has happened since (`wait` for it).
     """
 
     def __init__(
@@ -45,254 +45,215 @@ class Engine:
         limits: EngineLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._runtime, self._model, self._clock = runtime, model, clock
+        self._clock = clock
         self.limits = limits or EngineLimits()
         self.counters = Counters()
         self.sessions = Sessions(runtime, model, self.limits, clock)
-        self._admission = Admission(self.limits, model, runtime.max_candidates)
-        self._waiting = Waiting(self.limits, runtime.pads_sources)
-        self._lanes = Lanes(runtime, model, self.limits)
-        self._crew = Crew(self._lanes.at_once, clock)
-        self._tickets: dict[str, Ticket] = {}
-        self._gone: dict[str, RequestError] = {}  # why each is to be dropped
-        self._deadlines: list[tuple[float, str]] = []
-        self._orders = itertools.count()
+        self._check = AdmissionCheck(self.limits, model, runtime)
+        self._scheduler = Scheduler(runtime, model, self.limits, self.counters, self._recall)
+        self._workers = WorkerPool(self._scheduler.calls_at_once, clock)
+        self._active: set[Sequence] = set()
+        self._leaving: dict[Sequence, RequestError] = {}  # why each is to be dropped
+        self._deadlines: list[tuple[float, int, Sequence]] = []
+        self._numbers = itertools.count()  # of deadlines, so that equal ones have an order
         self._events: list[Event] = []  # since the last step
+        self._expire_at_s = 0.0
+        self.slowest_call_s = 0.0
+        """Of the model's recent calls: by it a hang is told from a slow model."""
 
     # What callers do.
 
-    def submit(self, request: Request) -> None:
-        """Queue a request; InvalidRequest when it can never run, Overloaded when there is no room for it now."""
-        ticket = Ticket(request, self._clock())
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence; InvalidRequest when it can never run, Overloaded when there is no room for it now."""
+        if sequence.arrived_s is None:
+            sequence.arrived_s = self._clock()
         try:
-            if request.id in self._tickets:
-                raise ServerError(f"request id {request.id!r} is in use")
-            self._admission.check(ticket)
-            self._waiting.put(ticket)
+            if sequence in self._active or sequence.ended_s is not None:
+                raise ServerError("a sequence can be submitted once only")
+            self._check(sequence)
+            self._scheduler.waiting.put(sequence)
         except RequestError as error:
             self.counters.requests[outcome_of(error)] += 1
             raise
-        self._tickets[request.id] = ticket
-        if request.deadline_s is not None:
-            heapq.heappush(self._deadlines, (request.deadline_s, request.id))
+        self._active.add(sequence)
+        if sequence.deadline_s is not None:
+            heapq.heappush(self._deadlines, (sequence.deadline_s, next(self._numbers), sequence))
 
-    def cancel(self, request_id: str) -> None:
-        """End a request's work at the next step; nothing happens when it has ended already."""
-        if request_id in self._tickets:
-            self._gone.setdefault(request_id, Cancelled("the caller went away"))
+    def cancel(self, sequence: Sequence) -> None:
+        """End a sequence's work at the next step; nothing happens when it has ended already."""
+        if sequence in self._active:
+            self._leaving.setdefault(sequence, Cancelled("the caller went away"))
 
     @property
     def busy(self) -> bool:
         """Is there anything that `step` would do, now or later?"""
-        return bool(self._tickets)
+        return bool(self._active) or self.sessions.has_work or self.sessions.at_work
 
     def step(self) -> list[Event]:
-        """Hear the lanes, drop who is gone, let newcomers join, decode one token in every row (or begin to)."""
+        """Collect what has finished, drop the cancelled and expired, admit newcomers, decode one token in every row."""
         now = self._clock()
-        for lane in self._crew.take_finished():
-            self._take_in(lane)
-        if self._gone or self._deadlines:
-            self._drop_gone(now)
-        if len(self._waiting):
-            self._let_newcomers_in()
+        for work in self._workers.take_finished():
+            self._collect(work)
+        self._drop_cancelled_and_expired(now)
+        if len(self._scheduler.waiting):
+            self._scheduler.admit(now)
         goes_on = False
-        for lane in self._lanes.idle():
-            self._make_room(lane)
-            if len(lane):
-                steps = self._lanes.steps_for(lane, len(self._waiting) > 0)
-                self._crew.begin(lane, steps, self._lanes.is_alone(lane))
-                if not lane.at_work:
-                    self._take_in(lane)
-                    goes_on = True
-        if goes_on and self._tickets:
-            self._crew.ring()  # nobody else will
-        self.sessions.expire(now)
+        for batch in self._scheduler.idle_batches():
+            self._scheduler.make_room(batch)
+            if len(batch) and not batch.at_work:
+                self._workers.begin(batch, self._scheduler.steps_for(batch), self._scheduler.is_alone(batch))
+                goes_on |= self._collect_if_done(batch)
+        if self.sessions.has_work and not self.sessions.at_work:
+            self._workers.begin(self.sessions, max_steps=1 << 20, alone=False)
+            goes_on |= self._collect_if_done(self.sessions)
+        if goes_on and self.busy:
+            self._workers.wake()  # nothing else will
         events, self._events = self._events, []
         return events
 
     def wait(self) -> None:
-        """Until `step` has something to do: at once, unless lanes work in threads of their own."""
-        if self._tickets:
-            self._crew.wait(self.patience_s(_LONGEST_WAIT_S))
+        """Until `step` has something to do: at once, unless batches work in threads of their own."""
+        if self.busy:
+            self._workers.wait(self.timeout_s(_LONGEST_WAIT_S))
 
-    def patience_s(self, longest_s: float) -> float:
-        """How long `step` need not be called, unless the `bell` can be read: until somebody's deadline, or `longest_s`."""
-        if not self._tickets:
+    def timeout_s(self, longest_s: float) -> float:
+        """How long `step` need not be called, unless `wakeup_fd` can be read: until a deadline, or `longest_s`."""
+        if not self.busy:
             return longest_s
-        if self._crew.bell is None:
+        if self._workers.wakeup_fd is None:
             return 0.0
         return min(max(self._deadlines[0][0] - self._clock(), 0.0), longest_s) if self._deadlines else longest_s
 
     @property
-    def bell(self) -> int | None:
-        """A file descriptor that can be read when a lane has something to say; None when lanes have no threads."""
-        return self._crew.bell
+    def wakeup_fd(self) -> int | None:
+        """A file descriptor that can be read when `step` has something to do; None when there are no threads."""
+        return self._workers.wakeup_fd
 
     def close(self) -> None:
         """End the threads, if there are any; nothing may be asked of the engine after that."""
-        self._crew.close()
+        self._workers.close()
 
     # What a step does.
 
-    def _take_in(self, lane: RunningLane) -> None:
-        """What a lane has done in its turn; the answers of those who are done."""
-        turn = lane.end_turn()
-        self.counters.take(turn)
-        if len(self._waiting):
-            self._lanes.hold_back(lane, turn)
-        for ticket, error in turn.refused:
-            self._finish(ticket, error=as_request_error(error))
-        if turn.error is not None:
-            self._lanes.remove(lane)
-            for ticket in lane.tickets:
-                self._finish(ticket, error=as_request_error(turn.error))
+    def _collect_if_done(self, work: Work) -> bool:
+        """Collect work that ran in this thread; False when a worker has it."""
+        if work.at_work:
+            return False
+        self._collect(work)
+        return True
+
+    def _collect(self, work: Work) -> None:
+        if work is self.sessions:
+            self._events += [SessionReply(call) for call in self.sessions.end_quantum()]
+        elif isinstance(work, DecodingBatch):
+            self._collect_batch(work)
+
+    def _collect_batch(self, batch: DecodingBatch) -> None:
+        """What a batch has done in its quantum; the answers of those that are done."""
+        quantum = batch.end_quantum()
+        self.counters.take(quantum)
+        self._scheduler.note(batch, quantum)
+        call_s = (quantum.seconds - quantum.encode_s) / max(quantum.steps, 1)
+        self.slowest_call_s = max(call_s, quantum.encode_s, 0.99 * self.slowest_call_s)
+        for sequence, error in quantum.failed:
+            self._finish(sequence, error=as_request_error(error))
+        if quantum.error is not None:
+            self._scheduler.batches.remove(batch)
+            for sequence in batch.sequences:
+                self._finish(sequence, error=as_request_error(quantum.error))
             return
-        for group, ticket in enumerate(lane.tickets) if lane.streams else ():
-            if ticket.request.stream and group not in turn.done:
-                self._progress(ticket, lane.decided(group))
-        for group in turn.done:
-            ticket, hypotheses = lane.tickets[group], lane.hypotheses(group)
-            lane.leave(ticket)
-            if ticket.request.id in self._gone:
-                self._finish(ticket, error=self._gone[ticket.request.id])
+        for index, sequence in enumerate(batch.sequences) if batch.streams else ():
+            if sequence.stream and index not in quantum.done:
+                self._tell_progress(sequence, batch.decided(index))
+        for index in quantum.done:
+            sequence, hypotheses = batch.sequences[index], batch.hypotheses(index)
+            batch.leave(sequence)
+            if sequence in self._leaving:
+                self._finish(sequence, error=self._leaving[sequence])
                 continue
-            if ticket.request.stream:
-                self._progress(ticket, hypotheses[0].tokens)
-            self._finish(ticket, hypotheses)
+            if sequence.stream:
+                self._tell_progress(sequence, hypotheses[0].tokens)
+            self._finish(sequence, hypotheses)
+        if quantum.done:
+            self._scheduler.trim()
 
-    def _drop_gone(self, now: float) -> None:
+    def _drop_cancelled_and_expired(self, now: float) -> None:
         while self._deadlines and self._deadlines[0][0] <= now:
-            deadline_s, name = heapq.heappop(self._deadlines)
-            ticket = self._tickets.get(name)
-            if ticket is not None and ticket.request.deadline_s == deadline_s:  # else it has ended, and its id is another's
-                self._gone.setdefault(name, DeadlineExceeded("the time the caller gave has passed"))
-        for name, error in list(self._gone.items()):
-            ticket = self._tickets[name]
-            if ticket.lane is None:
-                self._waiting.remove(ticket)
-            elif ticket.lane.at_work:
-                ticket.lane.wanted = True
-                continue
-            else:
-                ticket.lane.leave(ticket)
-            self._finish(ticket, error=error)
+            _, _, sequence = heapq.heappop(self._deadlines)
+            if sequence in self._active:
+                self._leaving.setdefault(sequence, DeadlineExceeded("the time the caller gave has passed"))
+        for sequence, error in list(self._leaving.items()):
+            if self._scheduler.remove(sequence):
+                self._finish(sequence, error=error)
+        if now >= self._expire_at_s and not self.sessions.at_work:
+            self._expire_at_s = now + _EXPIRE_SESSIONS_S
+            self.sessions.expire(now)
 
-    def _let_newcomers_in(self) -> None:
-        """Find lanes for those who wait: a bounded number of tokens each, so that those who run are not held up."""
-        budgets: dict[RunningLane, int] = {}
-        while (head := self._waiting.head()) is not None:
-            lanes = [lane for lane in self._lanes.for_newcomers(head.width) if budgets.get(lane, 1) > 0]
-            if not lanes:
-                return
-            lane = lanes[0]
-            budget = budgets.get(lane, self.limits.encode_tokens_per_step // self._crew.size)
-            fair = -(-len(self._waiting) // len(lanes))
-            room = self._admission.room(self._lanes, lane, min(fair, lane.share - len(lane)))
-            tickets = self._waiting.take(room, budget)
-            if not tickets:
-                return
-            budgets[lane] = budget - encoder_cells([ticket.source_tokens for ticket in tickets], self._runtime.pads_sources)
-            self._begin(lane, tickets)
+    def _recall(self) -> None:
+        """Wait until every batch is between its quanta."""
+        working = [batch for batch in self._scheduler.batches if batch.at_work]
+        for batch in working:
+            batch.recalled = True
+        while any(batch.at_work for batch in working):
+            self._workers.wait(None)
+            for work in self._workers.take_finished():
+                self._collect(work)
+        self._workers.wake()  # they wait for the next step
 
-    def _begin(self, lane: RunningLane, tickets: list[Ticket]) -> None:
-        """Let these join the lane; they are encoded together in its next turn."""
-        now = self._clock()
-        for ticket in tickets:
-            ticket.order = next(self._orders)
-            if ticket.admitted_s is None:
-                ticket.admitted_s = now
-                self._events.append(Started(ticket.request))
-        self._make_room(lane, tickets)
-        lane.expect(tickets)
-        lane.held = 0
-
-    def _make_room(self, lane: RunningLane, newcomers: Sequence[Ticket] = ()) -> None:
-        """Let the lane grow for its next step; if memory is short, the latest requests give way and start again later."""
-        shape = lane.shape_with(newcomers)
-        if shape != lane.shape and not self._admission.fits(self._lanes, lane, shape):
-            self._call_back()
-            for other in self._lanes:
-                other.release()
-            shape = lane.shape_with(newcomers, tight=True)
-            while not self._admission.fits(self._lanes, lane, shape):
-                latest = max((ticket for other in self._lanes for ticket in other.tickets), key=_precedence)
-                self._take_out(latest)
-                self._waiting.put_back(latest)
-                self.counters.preemptions += 1
-                shape = lane.shape_with(newcomers, tight=True)
-        lane.shape = shape
-
-    def _call_back(self) -> None:
-        """All lanes between their turns."""
-        working = [lane for lane in self._lanes if lane.at_work]
-        for lane in working:
-            lane.wanted = True
-        while any(lane.at_work for lane in working):
-            self._crew.wait(None)
-            for lane in self._crew.take_finished():
-                self._take_in(lane)
-        self._crew.ring()  # they wait for the next step
-
-    # Small steps.
-
-    def _take_out(self, ticket: Ticket) -> None:
-        """Out of its lane, and its memory with it."""
-        if (lane := ticket.lane) is not None:
-            lane.leave(ticket)
-            lane.release()
-
-    def _progress(self, ticket: Ticket, decided: tuple[int, ...]) -> None:
-        new, ticket.sent = decided[ticket.sent :], max(ticket.sent, len(decided))
+    def _tell_progress(self, sequence: Sequence, decided: tuple[int, ...]) -> None:
+        new, sequence.streamed = decided[sequence.streamed :], max(sequence.streamed, len(decided))
         if new:
-            self._events.append(Progress(ticket.request, new))
+            self._events.append(Progress(sequence, new))
 
-    def _finish(self, ticket: Ticket, hypotheses: tuple[Hypothesis, ...] = (), error: RequestError | None = None) -> None:
-        now = self._clock()
-        del self._tickets[ticket.request.id]
-        self._gone.pop(ticket.request.id, None)
-        self._waiting.finished(now)
+    def _finish(
+        self, sequence: Sequence, hypotheses: tuple[Hypothesis, ...] = (), error: RequestError | None = None
+    ) -> None:
+        sequence.ended_s = now = self._clock()
+        sequence.hypotheses, sequence.error = hypotheses, error
+        self._active.discard(sequence)
+        self._leaving.pop(sequence, None)
+        self._scheduler.waiting.note_end(now)
         self.counters.requests[outcome_of(error)] += 1
         if error is None:
-            self.counters.source_tokens += ticket.source_tokens
+            self.counters.source_tokens += sequence.source_tokens
             self.counters.target_tokens += sum(len(hypothesis.tokens) for hypothesis in hypotheses)
-        self._events.append(Finished(ticket.request, ticket.timings(now), hypotheses, error))
+        self._events.append(Finished(sequence))
 
     # What watchers ask.
 
     @property
     def is_stuck(self) -> bool:
-        """Does a lane not come back from its thread? Without threads `step` itself would not."""
+        """Does a call not come back from its thread? Without threads `step` itself would not."""
+        limit_s = max(_STUCK_S, _STUCK_CALLS * self.slowest_call_s)
         now = self._clock()
-        return any(lane.at_work and now - lane.began_s > _STUCK_S for lane in self._lanes)
+        everything: list[Work] = [*self._scheduler.batches, self.sessions]
+        return any(work.at_work and now - work.began_s > limit_s for work in everything)
 
     def gauges(self) -> Gauges:
-        lanes = self._lanes
+        scheduler = self._scheduler
+        batches = scheduler.batches
         return Gauges(
-            queued_requests=len(self._waiting),
-            queued_tokens=self._waiting.tokens,
-            running_requests=sum(map(len, lanes)),
-            running_rows=sum(lane.rows for lane in lanes),
+            queued_requests=len(scheduler.waiting),
+            queued_tokens=scheduler.waiting.tokens,
+            running_requests=sum(map(len, batches)),
+            running_rows=sum(batch.rows for batch in batches),
             max_rows=self.limits.max_rows,
-            calls_at_once=self._lanes.at_once,
-            self_cells=sum(lane.shape.self_cells(lane.width) for lane in lanes),
-            self_cells_limit=self.limits.self_cells(self._model),
-            cross_cells=sum(lane.shape.cross_cells for lane in lanes),
-            cross_cells_limit=self.limits.cross_cells(self._model),
-            cells_in_use=sum(lane.tokens_held for lane in lanes),
+            calls_at_once=scheduler.calls_at_once,
+            kv_slots_reserved=sum(sum(batch.slots) for batch in batches),
+            kv_slots_in_use=sum(batch.tokens_held for batch in batches),
+            kv_slots_held=sum(sum(batch.held_slots) for batch in batches),
+            kv_slots_limit=sum(scheduler.slots_limit),
             sessions=len(self.sessions),
         )
 
     def check(self) -> None:
-        """AssertionError when a slot is leaked or owned twice, or more memory is in use than promised."""
-        running = [ticket for lane in self._lanes for ticket in lane.tickets]
-        if len(running) + len(self._waiting) != len(self._tickets) or len(set(map(id, running))) != len(running):
-            raise AssertionError(f"{len(running)} run, {len(self._waiting)} wait, {len(self._tickets)} are known")
-        for lane in self._lanes.idle():
-            lane.check()
-        gauges = self.gauges()
-        if gauges.self_cells > gauges.self_cells_limit or gauges.cross_cells > gauges.cross_cells_limit:
-            raise AssertionError(f"more cache is in use than promised: {gauges}")
-
-
-def _precedence(ticket: Ticket) -> tuple[bool, int]:
-    return ticket.request.priority == "batch", ticket.order
+        """AssertionError when a sequence is lost or in two places, or more slots are reserved than promised."""
+        scheduler = self._scheduler
+        running = [sequence for batch in scheduler.batches for sequence in batch.sequences]
+        if len(running) + len(scheduler.waiting) != len(self._active) or len(set(running)) != len(running):
+            raise AssertionError(f"{len(running)} run, {len(scheduler.waiting)} wait, {len(self._active)} are known")
+        for batch in scheduler.idle_batches():
+            batch.check()
+        slots = scheduler.reserved_slots()
+        if not slots.fit(scheduler.slots_limit):
+            raise AssertionError(f"more slots are reserved than promised: {slots} of {scheduler.slots_limit}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dragoman.errors import ServeError
-from dragoman.serving.engine.cache import CacheLayout
-from dragoman.serving.engine.shapes import bucket
+from dragoman.serving.engine.kv_cache import CacheLayout
+from dragoman.serving.engine.slots import KVSlots, bucket
 
 __all__ = ["EngineLimits", "MemoryContract", "ModelFacts", "memory_contract"]
 
@@ -22,7 +22,7 @@ class ModelFacts:
     max_source_tokens: int
     max_target_tokens: int
     shortlist: int | None = None
-    """How many tokens of the target vocabulary can be said, where not all can."""
+    """How many tokens of the target vocabulary can be generated, where not all can."""
 
     @property
     def choices(self) -> int:
@@ -39,35 +39,39 @@ class EngineLimits:
     max_queue_requests: int = 1024
     max_queue_tokens: int = 65_536
     encode_tokens_per_step: int = 1024
-    """Padded source tokens that may be encoded between two decoding steps."""
+    """Padded source tokens that may be encoded between two decoding steps; fewer where that would take too long."""
     target_tokens_per_row: int = 128
-    """The self-attention cache has room for `max_rows` rows of so many tokens; a longer row takes others' room."""
+    """The self-attention cache has room for `max_rows` rows of so many tokens; a longer row takes others' slots."""
     source_tokens_per_row: int = 128
     """The same for the cross-attention cache."""
     max_sessions: int = 64
     max_session_rows: int = 64
     session_idle_timeout_s: float = 60.0
 
-    def self_cells(self, model: ModelFacts) -> int:
-        """Token positions of the self-attention cache: at least one row-hungry request of full length fits."""
-        usual = self.max_rows * bucket(min(self.target_tokens_per_row, model.max_target_tokens))
-        return max(usual, self.max_beam_size * bucket(model.max_target_tokens))
+    @property
+    def small_rows(self) -> int:
+        """A sequence with more rows is large: it must not keep small ones waiting."""
+        return max(self.max_rows // 16, 1)
 
-    def session_cells(self, model: ModelFacts) -> tuple[int, int]:
-        """Token positions of the self- and cross-attention caches of all client-driven sessions together."""
-        target, source = (
-            bucket(min(usual, most))
-            for usual, most in (
-                (self.target_tokens_per_row, model.max_target_tokens),
-                (self.source_tokens_per_row, model.max_source_tokens),
-            )
+    @property
+    def small_slots(self) -> int:
+        """The same for the KV slots that it probably needs."""
+        return 4 * self.max_rows
+
+    def kv_slots(self, model: ModelFacts) -> KVSlots:
+        """Of all batches together: at least one sequence of the widest beam and full length fits."""
+        target = bucket(min(self.target_tokens_per_row, model.max_target_tokens))
+        source = bucket(min(self.source_tokens_per_row, model.max_source_tokens))
+        return KVSlots(
+            max(self.max_rows * target, self.max_beam_size * bucket(model.max_target_tokens)),
+            max(self.max_rows * source, bucket(model.max_source_tokens)),
         )
-        return self.max_session_rows * target, self.max_session_rows * source
 
-    def cross_cells(self, model: ModelFacts) -> int:
-        """Token positions of the cross-attention cache."""
-        usual = self.max_rows * bucket(min(self.source_tokens_per_row, model.max_source_tokens))
-        return max(usual, bucket(model.max_source_tokens))
+    def session_slots(self, model: ModelFacts) -> KVSlots:
+        """Of all client-driven sessions together."""
+        target = bucket(min(self.target_tokens_per_row, model.max_target_tokens))
+        source = bucket(min(self.source_tokens_per_row, model.max_source_tokens))
+        return KVSlots(self.max_session_rows * target, self.max_session_rows * source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +124,17 @@ def memory_contract(
     `widest_layer`: numbers a token has in the feed-forward layer. `cache_copies`: 2 where a step reads one copy of the
     caches and writes another.
     """
-    cell_bytes = cache_copies * layout.cell_bytes
-    own, cross = (cells * cell_bytes for cells in (limits.self_cells(model), limits.cross_cells(model)))
+    slot_bytes = cache_copies * layout.slot_bytes
+    slots, sessions = limits.kv_slots(model), limits.session_slots(model)
     rows = max(limits.max_rows, limits.max_session_rows)
     logits = 3 * rows * model.choices * 4  # logits, log-probabilities and the sort of the best
-    encoded = limits.encode_tokens_per_step * (4 * widest_layer * 4 + layout.cell_bytes)
-    sessions = sum(limits.session_cells(model))
+    encoded = limits.encode_tokens_per_step * (4 * widest_layer * 4 + layout.slot_bytes)
     return MemoryContract(
         weights_bytes=weights_bytes,
-        self_cache_bytes=own,
-        cross_cache_bytes=cross,
-        session_cache_bytes=sessions * cell_bytes,
-        growth_bytes=max(own, cross) // layout.layers,
+        self_cache_bytes=slots.own * slot_bytes,
+        cross_cache_bytes=slots.cross * slot_bytes,
+        session_cache_bytes=sum(sessions) * slot_bytes,
+        growth_bytes=max(slots) * slot_bytes // layout.layers,
         workspace_bytes=logits + encoded,
     )
 

@@ -10,16 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.serving.engine.shapes import LaneShape
+from dragoman.serving.engine.slots import KVSlots
 
-__all__ = ["Best", "Encoded", "Lane", "Runtime"]
+__all__ = ["Decoder", "Encoded", "Runtime", "TopTokens"]
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Sources after the encoder: `cross` holds key and value of each decoder layer, (batch, heads, source, head_dim).
+    """Sources after the encoder: `cross` holds key and value of each decoder layer.
 
-    Arrays, or tensors in a device's memory: only the lanes of the runtime that made them look inside.
+    Arrays, or tensors in a device's memory: only the decoders of the runtime that made them look inside.
     """
 
     cross: Sequence[Any]
@@ -27,44 +27,51 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
-    """The best next tokens of each row, best first: (rows, candidates) each. Valid until the lane's next step."""
+class TopTokens:
+    """The best next tokens of each row, best first: (rows, candidates) each. Valid until the decoder's next step."""
 
     tokens: npt.NDArray[np.int64]
     log_probs: npt.NDArray[np.float32]
     logits: npt.NDArray[np.float32]
 
 
-class Lane(Protocol):
-    """Groups of `width` rows with their caches, packed: groups are numbered from 0 without holes."""
+class Decoder(Protocol):
+    """A batch of sequences of `width` rows each with their KV caches. They are numbered from 0 without holes."""
 
     @property
     def width(self) -> int: ...
 
-    def resize(self, shape: LaneShape) -> None:
-        """Give room for `shape`, which holds everything that is there."""
+    @property
+    def held_slots(self) -> KVSlots:
+        """Whose memory it has, used or not."""
 
-    def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
-        """Append a group for each of these sources; there is room."""
+    def join(self, encoded: Encoded, indices: Sequence[int], target_tokens: Sequence[int]) -> None:
+        """Append a sequence for each of these sources, with room for so many target tokens in its rows."""
 
-    def leave(self, group: int) -> None:
-        """Drop a group; the last one takes its number."""
+    def leave(self, sequence: int) -> None:
+        """Drop a sequence; the last one takes its number."""
+
+    def reserve(self, target_tokens: int) -> None:
+        """Room for so many target tokens in every row."""
+
+    def release(self, target_tokens: int) -> None:
+        """Give back memory that no sequence uses; every row keeps room for so many target tokens."""
 
     def step(
         self,
-        tokens: npt.NDArray[np.int64],  # (groups, width)
-        positions: npt.NDArray[np.int64],  # (groups,): tokens that each row has in its cache
-        parents: npt.NDArray[np.int64],  # (groups, width): the row of the group at the previous step that a row continues
+        tokens: npt.NDArray[np.int64],  # (sequences, width)
+        positions: npt.NDArray[np.int64],  # (sequences,): tokens that each row has in its cache
+        parents: npt.NDArray[np.int64],  # (sequences, width): the sequence's row at the previous step that a row continues
         candidates: int,
-    ) -> Best:
-        """Feed one token a row."""
+    ) -> TopTokens:
+        """Feed one token to each row."""
 
-    def step_on(self) -> Best:
-        """Feed each row the best token of the last step, for as many candidates; nobody came or went, and width is 1."""
+    def step_on(self) -> TopTokens:
+        """Feed each row the best token of the last step, for as many candidates; the batch is the same, and width is 1."""
 
 
 class Runtime(Protocol):
-    """A model that is ready to run. Several threads may encode, and step different lanes, at the same time."""
+    """A model that is ready to run. Several threads may encode, and step different decoders, at the same time."""
 
     @property
     def calls_at_once(self) -> int:
@@ -83,18 +90,14 @@ class Runtime(Protocol):
         """
 
     @property
-    def spare_room_is_free(self) -> bool:
-        """Whether a step takes no longer in a lane that has more room than it needs."""
+    def pads(self) -> bool:
+        """Whether sources that are encoded together, and caches of one batch, take as much as the longest of them."""
 
     @property
-    def pads_sources(self) -> bool:
-        """Whether each of the sources that are encoded together takes as long as the longest of them."""
-
-    @property
-    def turn(self) -> AbstractContextManager[None]:
+    def computing(self) -> AbstractContextManager[None]:
         """What a thread is in while it makes calls: the cores of those that are in none help it."""
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded: ...
 
-    def lane(self, width: int) -> Lane:
-        """A new, empty lane."""
+    def decoder(self, width: int, sequences: int) -> Decoder:
+        """A new, empty decoder for at most so many sequences."""

@@ -1,8 +1,8 @@
-"""One client-driven decoding."""
+"""One client-driven decoding. Its work is cut into slices of one model call each, so that batches decode in between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,14 @@ import numpy.typing as npt
 
 from dragoman.errors import InvalidRequest
 from dragoman.serving.engine.limits import ModelFacts
-from dragoman.serving.engine.runtime import Best, Lane, Runtime
-from dragoman.serving.engine.shapes import EMPTY, LaneShape, bucket, fitted
+from dragoman.serving.engine.runtime import Decoder, Encoded, Runtime, TopTokens
+from dragoman.serving.engine.slots import KVSlots
 
-__all__ = ["Session"]
+__all__ = ["Session", "Slices"]
 
 Ids = npt.NDArray[np.int64]
+Slices = Generator[None, None, None]
+"""Work that is done by iterating: each step is one call of the model."""
 
 
 @dataclass(slots=True)
@@ -30,46 +32,51 @@ class _Rows:
 class Session:
     """Sources with their caches. All stand at the same position: a step feeds every source that is still there.
 
-    Sources of one width share a lane. A source that changes its width moves to a new lane, where its tokens are fed again:
-    rare, exact, and any runtime can do it.
+    Sources of one width share a decoder. A source that changes its width moves to a new one, where its tokens are fed
+    again: rare, exact, and any runtime can do it.
     """
 
     def __init__(self, runtime: Runtime, model: ModelFacts, sources: Sequence[Sequence[int]]) -> None:
-        self._runtime, self._model = runtime, model
-        self._encoded = runtime.encode(sources)
+        self._runtime, self._model, self._sources = runtime, model, sources
+        self._encoded: list[Encoded] = []  # one for each source
         self._history = {source: np.zeros((1, 0), np.int64) for source in range(len(sources))}  # (width, steps)
         self._first_row = dict.fromkeys(self._history, 0)  # of each source at the previous step
-        self._lanes: list[_SessionLane] = []
+        self._decoders: list[_SessionDecoder] = []
+        self.cross_slots = sum(map(len, sources))
         self.steps = 0
         self.used_s = 0.0
+        self.top: TopTokens | None = None  # of the last step
 
     @property
-    def cross_cells(self) -> int:
-        return len(self._encoded.lengths) * bucket(int(self._encoded.lengths.max()))
+    def slots(self) -> KVSlots:
+        """What it holds: its sources, and in its decoders what its rows have generated."""
+        return KVSlots(sum(each.decoder.held_slots.own for each in self._decoders), self.cross_slots)
 
-    @property
-    def self_cells(self) -> int:
-        return sum(lane.shape.self_cells(lane.lane.width) for lane in self._lanes)
+    def encode(self) -> Slices:
+        """Encode the sources, one at a time."""
+        for source in self._sources:
+            self._encoded.append(self._runtime.encode([source]))
+            yield
 
-    def step(self, rows: npt.NDArray[np.integer], candidates: int) -> Best:  # type: ignore[type-arg]
-        """Best next tokens (rows, candidates) in the order of `rows`."""
+    def step(self, rows: npt.NDArray[np.integer], candidates: int) -> Slices:  # type: ignore[type-arg]
+        """Decode; `top` then has the best next tokens (rows, candidates) in the order of `rows`."""
         asked = self._asked(np.asarray(rows, np.int64).reshape(-1, 3))
         if self.steps >= self._model.max_target_tokens:
             raise InvalidRequest(f"the session is at the model's limit of {self._model.max_target_tokens} target tokens")
-        for lane in self._lanes:
-            lane.keep([source in asked and len(asked[source].tokens) == lane.lane.width for source in lane.sources])
-        self._lanes = [lane for lane in self._lanes if lane.sources]
-        placed = {source for lane in self._lanes for source in lane.sources}
+        for each in self._decoders:
+            each.keep([source in asked and len(asked[source].tokens) == each.decoder.width for source in each.sources])
+        self._decoders = [each for each in self._decoders if each.sources]
+        placed = {source for each in self._decoders for source in each.sources}
         for width in sorted({len(wanted.tokens) for source, wanted in asked.items() if source not in placed}):
-            self._place(width, [s for s, wanted in asked.items() if s not in placed and len(wanted.tokens) == width], asked)
-        best = self._decode(asked, len(rows), candidates)
+            moving = [s for s, wanted in asked.items() if s not in placed and len(wanted.tokens) == width]
+            yield from self._feed_again(width, moving, asked)
+        yield from self._decode(asked, len(rows), candidates)
         self._history = {
             source: np.concatenate([self._history[source][wanted.parents], wanted.tokens[:, None]], axis=1)
             for source, wanted in asked.items()
         }
         self._first_row = {source: wanted.first for source, wanted in asked.items()}
         self.steps += 1
-        return best
 
     def _asked(self, rows: Ids) -> dict[int, _Rows]:
         """The rows of each source; InvalidRequest when they make no sense."""
@@ -87,55 +94,48 @@ class Session:
             asked[source] = _Rows(int(start), parents, rows[start:end, 2])
         return asked
 
-    def _place(self, width: int, sources: list[int], asked: dict[int, _Rows]) -> None:
-        """Open a lane for these and feed it what they have said, each row with its parent's tokens."""
-        lane = _SessionLane(self._runtime.lane(width), sources)
-        lane.reserve(int(self._encoded.lengths[sources].max()), self.steps + 1)
-        lane.lane.join(self._encoded, sources)
-        self._lanes.append(lane)
-        said = np.stack([self._history[source][asked[source].parents] for source in sources])  # (sources, width, steps)
+    def _feed_again(self, width: int, sources: list[int], asked: dict[int, _Rows]) -> Slices:
+        """Open a decoder for these and feed it what they have generated, each row with its parent's tokens."""
+        each = _SessionDecoder(self._runtime.decoder(width, len(sources)), list(sources))
+        for source in sources:
+            each.decoder.join(self._encoded[source], [0], [self.steps + 1])
+        history = np.stack([self._history[source][asked[source].parents] for source in sources])  # (sources, width, steps)
         own = np.tile(np.arange(width), (len(sources), 1))
         for position in range(self.steps):
-            lane.lane.step(np.ascontiguousarray(said[:, :, position]), np.full(len(sources), position), own, 1)
-        lane.fed_again = True
+            each.decoder.step(np.ascontiguousarray(history[:, :, position]), np.full(len(sources), position), own, 1)
+            yield
+        each.fed_again = True
+        self._decoders.append(each)
 
-    def _decode(self, asked: dict[int, _Rows], count: int, candidates: int) -> Best:
-        best = Best(
-            np.zeros((count, candidates), np.int64),
-            np.zeros((count, candidates), np.float32),
-            np.zeros((count, candidates), np.float32),
-        )
-        for lane in self._lanes:
-            width, wanted = lane.lane.width, [asked[source] for source in lane.sources]
-            lane.reserve(int(self._encoded.lengths[lane.sources].max()), self.steps + 1)
+    def _decode(self, asked: dict[int, _Rows], count: int, candidates: int) -> Slices:
+        shape = (count, candidates)
+        top = TopTokens(np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+        for each in self._decoders:
+            width, wanted = each.decoder.width, [asked[source] for source in each.sources]
+            each.decoder.reserve(self.steps + 1)
             own = np.tile(np.arange(width), (len(wanted), 1))
-            parents = own if lane.fed_again else np.stack([one.parents for one in wanted])
-            lane.fed_again = False
+            parents = own if each.fed_again else np.stack([one.parents for one in wanted])
+            each.fed_again = False
             tokens = np.stack([one.tokens for one in wanted])
-            answer = lane.lane.step(tokens, np.full(len(wanted), self.steps), parents, candidates)
+            answer = each.decoder.step(tokens, np.full(len(wanted), self.steps), parents, candidates)
             at = np.concatenate([one.first + np.arange(width) for one in wanted])
-            best.tokens[at], best.log_probs[at] = answer.tokens[:, :candidates], answer.log_probs[:, :candidates]
-            best.logits[at] = answer.logits[:, :candidates]
-        return best
+            top.tokens[at], top.log_probs[at] = answer.tokens[:, :candidates], answer.log_probs[:, :candidates]
+            top.logits[at] = answer.logits[:, :candidates]
+            yield
+        self.top = top
 
 
-class _SessionLane:
-    """A lane and the sources whose groups it holds, in their order."""
+@dataclass(slots=True)
+class _SessionDecoder:
+    """A decoder and the sources that it holds, in their order."""
 
-    def __init__(self, lane: Lane, sources: list[int]) -> None:
-        self.lane, self.sources = lane, list(sources)
-        self.shape: LaneShape = EMPTY
-        self.fed_again = False  # rows were fed their parents' tokens: nothing is left to reorder
-
-    def reserve(self, source: int, target: int) -> None:
-        shape = fitted(self.shape, len(self.sources), source, target)
-        if shape != self.shape:
-            self.lane.resize(shape)
-            self.shape = shape
+    decoder: Decoder
+    sources: list[int]
+    fed_again: bool = False  # rows were fed their parents' tokens: nothing is left to reorder
 
     def keep(self, kept: list[bool]) -> None:
-        for group in reversed(range(len(kept))):
-            if not kept[group]:
-                self.lane.leave(group)
-                self.sources[group] = self.sources[-1]
+        for index in reversed(range(len(kept))):
+            if not kept[index]:
+                self.decoder.leave(index)
+                self.sources[index] = self.sources[-1]
                 self.sources.pop()

@@ -7,67 +7,53 @@ session that nobody steps for a while is forgotten.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
-
-from dragoman.errors import InvalidRequest, Overloaded, SessionLost
+from dragoman.errors import InvalidRequest, Overloaded, RequestError, ServerError, SessionLost
+from dragoman.serving.engine.admission import check_source
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
-from dragoman.serving.engine.runtime import Best, Runtime
-from dragoman.serving.engine.session import Session
-from dragoman.serving.engine.shapes import bucket
+from dragoman.serving.engine.outcomes import as_request_error
+from dragoman.serving.engine.runtime import Runtime
+from dragoman.serving.engine.session import Session, Slices
+from dragoman.serving.engine.session_call import OpenSession, SessionCall, StepSession
 
 __all__ = ["Sessions"]
 
+_MOST_CALLS = 256
+"""Calls that may be open at a time."""
+
 
 class Sessions:
-    """All open sessions of an engine, by unguessable names; bounded in number, rows and idle time."""
+    """All open sessions of an engine, by unguessable names; bounded in number, slots and idle time.
+
+    Calls take turns slice by slice: one is a quantum's unit of work, and never longer than one call of the model.
+    """
 
     def __init__(self, runtime: Runtime, model: ModelFacts, limits: EngineLimits, clock: Callable[[], float]) -> None:
         self._runtime, self._model, self._limits, self._clock = runtime, model, limits, clock
         self._open: dict[str, Session] = {}
-        self._self_cells, self._cross_cells = limits.session_cells(model)
+        self._slots = limits.session_slots(model)
+        self._calls: deque[tuple[SessionCall, Slices]] = deque()
+        self._busy: set[str] = set()  # sessions whose step runs
+        self._done: list[SessionCall] = []
+        self.at_work = False
+        self.began_s = 0.0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, sources: Sequence[Sequence[int]]) -> str:
-        """Encode `sources` and keep them; the session's name."""
-        model, longest = self._model, max(map(len, sources), default=0)
-        for source in sources:
-            if not 1 <= len(source) <= model.max_source_tokens:
-                raise InvalidRequest(f"a source has {len(source)} tokens, the model takes 1 to {model.max_source_tokens}")
-            if not 0 <= min(source) <= max(source) < model.source_vocabulary:
-                raise InvalidRequest(f"a source token is outside the vocabulary of {model.source_vocabulary}")
-        if not 1 <= len(sources) <= self._limits.max_session_rows:
-            raise InvalidRequest(
-                f"{len(sources)} sources in a session; this server takes 1 to {self._limits.max_session_rows}"
-            )
-        cells = len(sources) * bucket(longest) + sum(session.cross_cells for session in self._open.values())
-        if len(self._open) >= self._limits.max_sessions or cells > self._cross_cells:
-            raise Overloaded(f"{len(self._open)} client-driven sessions are open; no room for another", 1.0)
-        name = secrets.token_urlsafe(24)
-        self._open[name] = Session(self._runtime, model, sources)
-        self._open[name].used_s = self._clock()
-        return name
+    # Between quanta.
 
-    def step(self, name: str, rows: npt.NDArray[np.integer], candidates: int) -> Best:  # type: ignore[type-arg]
-        """Decode `rows` (rows, 3): source, parent (row of the previous step, -1 at the first), token."""
-        session = self._get(name)
-        if not 1 <= candidates <= self._model.choices:
-            raise InvalidRequest(f"candidates={candidates} must be between 1 and {self._model.choices}")
-        most = self._runtime.max_candidates
-        if most is not None and candidates > most:
-            raise InvalidRequest(f"candidates={candidates} is more than this model gives at a step ({most})")
-        if not 1 <= len(rows) <= self._limits.max_session_rows:
-            raise InvalidRequest(f"{len(rows)} rows in a step; this server takes 1 to {self._limits.max_session_rows}")
-        others = sum(other.self_cells for other in self._open.values() if other is not session)
-        if len(rows) * bucket(session.steps + 1) + others > self._self_cells:
-            raise Overloaded("the caches of client-driven sessions are full", 1.0)
-        best = session.step(rows, candidates)
-        session.used_s = self._clock()
-        return best
+    @property
+    def has_work(self) -> bool:
+        return bool(self._calls)
+
+    def submit(self, call: SessionCall) -> None:
+        """Begin a call; it ends with a SessionReply, whatever happens to it."""
+        if len(self._calls) >= _MOST_CALLS:
+            raise Overloaded(f"{_MOST_CALLS} calls of client-driven sessions are open", 0.1)
+        self._calls.append((call, self._work(call)))
 
     def close(self, name: str) -> None:
         """Forget a session; it is no error when it is gone already."""
@@ -76,11 +62,104 @@ class Sessions:
     def expire(self, now: float) -> None:
         """Forget sessions that were not used for the idle time-out."""
         for name, session in list(self._open.items()):
-            if now - session.used_s > self._limits.session_idle_timeout_s:
-                del self._open[name]
+            if now - session.used_s > self._limits.session_idle_timeout_s and name not in self._busy:
+                self._open.pop(name, None)
 
-    def _get(self, name: str) -> Session:
-        session = self._open.get(name)
+    def end_quantum(self) -> list[SessionCall]:
+        """The calls that have ended."""
+        self.at_work = False
+        done, self._done = self._done, []
+        return done
+
+    # The quantum.
+
+    def steps_within(self, time_s: float) -> int:  # noqa: ARG002 - a slice is as short as work can be
+        return 1
+
+    def run_quantum(self, max_steps: int, max_s: float, clock: Callable[[], float]) -> None:
+        """One slice of each call in turn, until the time is up."""
+        began_s = clock()
+        with self._runtime.computing:
+            for _ in range(max_steps):
+                if not self._calls:
+                    return
+                call, slices = self._calls.popleft()
+                if self._advance(call, slices):
+                    self._done.append(call)
+                else:
+                    self._calls.append((call, slices))
+                if clock() - began_s >= max_s:
+                    return
+
+    @staticmethod
+    def _advance(call: SessionCall, slices: Slices) -> bool:
+        """Do one slice; True when the call has ended."""
+        try:
+            next(slices)
+        except StopIteration:
+            return True
+        except Exception as error:  # whatever a library raises: it becomes the answer
+            call.error = as_request_error(error)
+            return True
+        return False
+
+    def _work(self, call: SessionCall) -> Slices:
+        if isinstance(call, OpenSession):
+            yield from self._opening(call)
+        elif isinstance(call, StepSession):
+            yield from self._stepping(call)
+        else:
+            raise ServerError(f"{type(call).__name__} is no call of a session")
+
+    def _opening(self, call: OpenSession) -> Slices:
+        sources, most = call.sources, self._limits.max_session_rows
+        if not 1 <= len(sources) <= most:
+            raise InvalidRequest(f"{len(sources)} sources in a session; this server takes 1 to {most}")
+        for source in sources:
+            check_source(source, self._model)
+        tokens = sum(map(len, sources)) + sum(session.cross_slots for session in self._open.values())
+        if len(self._open) >= self._limits.max_sessions or tokens > self._slots.cross:
+            raise Overloaded(f"{len(self._open)} client-driven sessions are open; no room for another", 1.0)
+        name = secrets.token_urlsafe(24)
+        session = self._open[name] = Session(self._runtime, self._model, sources)
+        session.used_s = self._clock()
+        try:
+            yield from session.encode()
+        except BaseException:
+            self._open.pop(name, None)
+            raise
+        session.used_s = self._clock()
+        call.name = name
+
+    def _stepping(self, call: StepSession) -> Slices:
+        session = self._checked(call)
+        self._busy.add(call.name)
+        try:
+            yield from session.step(call.rows, call.candidates)
+        except RequestError:
+            raise  # the caller's mistake: nothing has changed
+        except BaseException:
+            self._open.pop(call.name, None)  # its caches can't be trusted
+            raise
+        finally:
+            self._busy.discard(call.name)
+            session.used_s = self._clock()
+        call.top = session.top
+
+    def _checked(self, call: StepSession) -> Session:
+        model, limits, most = self._model, self._limits, self._runtime.max_candidates
+        session = self._open.get(call.name)
         if session is None:
             raise SessionLost("there is no such session: it was idle for too long, closed, or the server was restarted")
+        if call.name in self._busy:
+            raise InvalidRequest("a step of this session is running; send one after the other")
+        if not 1 <= call.candidates <= model.choices:
+            raise InvalidRequest(f"candidates={call.candidates} must be between 1 and {model.choices}")
+        if most is not None and call.candidates > most:
+            raise InvalidRequest(f"candidates={call.candidates} is more than this model gives at a step ({most})")
+        if not 1 <= len(call.rows) <= limits.max_session_rows:
+            raise InvalidRequest(f"{len(call.rows)} rows in a step; this server takes 1 to {limits.max_session_rows}")
+        others = sum(other.slots.own for other in self._open.values() if other is not session)
+        if len(call.rows) * (session.steps + 1) + others > self._slots.own:
+            raise Overloaded("the caches of client-driven sessions are full", 1.0)
         return session

@@ -29,7 +29,7 @@ def main(control: socket.socket, listens_at: Path) -> int:
         from dragoman.serving.process.opening import open_bundle
 
         bundle = open_bundle(settings)
-        connections = Connections(supervisor, listens_at, bundle.engine.bell)
+        connections = Connections(supervisor, listens_at, bundle.engine.wakeup_fd)
     except DragomanError as error:
         if error.__cause__ is not None:  # a library's own words are for the log, not for the operator's one line
             _log.exception("the bundle could not be opened")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from dragoman.errors import Cancelled, InvalidRequest, Overloaded, RequestError
 from dragoman.serving import metrics
-from dragoman.serving.engine import Engine, Event, Finished, Progress, Request, Started
+from dragoman.serving.engine import Engine, Finished, Progress, Sequence
 from dragoman.serving.failures import Failure, outcome_of
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import ARRIVAL_BYTES, NO_DETAILS, Frame, Kind
@@ -21,7 +21,6 @@ from dragoman.serving.process.answers import Effort, TextAnswer, details, transl
 from dragoman.serving.process.jobs import Job, Piece, Stream, TextWork
 from dragoman.serving.process.opening import OpenBundle
 from dragoman.serving.process.response_cache import ResponseCache
-from dragoman.serving.process.starts import Starts
 from dragoman.wire import ErrorCode
 
 __all__ = ["TranslationDesk"]
@@ -40,10 +39,7 @@ class TranslationDesk:
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
         self._jobs: dict[tuple[Channel, int], Job] = {}
         self._intake: deque[Job] = deque()
-        self._pieces: dict[str, tuple[Job, Piece]] = {}
         self._share = bundle.engine.limits.max_rows  # parts of one job that the engine has at a time
-        self._ids = itertools.count()
-        self._starts = Starts()
         self._open_bytes = 0
         self.pieces_taken = 0
 
@@ -117,26 +113,18 @@ class TranslationDesk:
             except RequestError as error:
                 self._fail(job, error)
 
-    def handle(self, happened: Event) -> None:
+    def handle(self, happened: Progress | Finished) -> None:
         """What the engine says of one part of a text."""
-        if happened.request.id not in self._pieces:
-            return  # its job has ended already
-        job, piece = self._pieces[happened.request.id]
-        if isinstance(happened, Started):
-            self._starts.add(job)
-            if not self._is_probe(job.terms):
-                self._recorder.count(metrics.SOURCE_TOKENS, len(happened.request.source))
-        elif isinstance(happened, Progress):
+        sequence = happened.sequence
+        job, piece = cast(tuple[Job, Piece], sequence.owner)
+        if job.ended:
+            return
+        if isinstance(happened, Progress):
             self._grow(job, job.stream.decided(piece.part, happened.tokens) if job.stream else "")
-        elif happened.error is not None:
-            self._fail(job, happened.error)
+        elif sequence.error is not None:
+            self._fail(job, sequence.error)
         else:
-            self._take_result(job, piece, happened)
-
-    def send_started(self) -> None:
-        """Tell the stubs whose requests are in the running batch."""
-        for channel, frame in self._starts.take_due():
-            self._send(channel, frame)
+            self._take_result(job, piece, sequence)
 
     # How a job goes on.
 
@@ -148,13 +136,12 @@ class TranslationDesk:
                 self._answer(job)
             return
         job.refused = piece
-        self._engine.submit(piece.request)
+        self._engine.submit(piece.sequence)
         job.refused = None
         job.submitted += 1
         self.pieces_taken += 1
-        job.open_ids.add(piece.request.id)
-        self._pieces[piece.request.id] = (job, piece)
-        job.parked = len(job.open_ids) >= self._share
+        job.open.add(piece.sequence)
+        job.parked = len(job.open) >= self._share
         if not job.parked:
             self._intake.append(job)  # behind the others: every request gets its turn
 
@@ -170,16 +157,17 @@ class TranslationDesk:
             if job.wants_stream:
                 job.stream = Stream(document, self._bundle.tokenizer.decode)
             for part, text in enumerate(document.parts):
-                request = Request(
-                    id=str(next(self._ids)),
-                    source=tuple(self._bundle.tokenizer.encode(text)),
-                    options=self._bundle.options_for(job.terms, is_first=part == 0),
+                sequence = Sequence(
+                    tuple(self._bundle.tokenizer.encode(text)),
+                    self._bundle.options_for(job.terms, is_first=part == 0),
                     priority=job.terms.priority,
                     deadline_s=job.deadline_s,
                     stream=job.wants_stream,
                     arrived_s=job.arrived_s,
                 )
-                yield Piece(request, work, part)
+                piece = Piece(sequence, work, part)
+                sequence.owner = (job, piece)
+                yield piece
 
     def _known(self, job: Job, work: TextWork) -> TextAnswer | None:
         if not (self._cache.enabled and job.terms.may_be_cached):
@@ -188,9 +176,8 @@ class TranslationDesk:
         self._recorder.count(metrics.CACHE_MISSES if known is None else metrics.CACHE_HITS)
         return known
 
-    def _take_result(self, job: Job, piece: Piece, result: Finished) -> None:
-        del self._pieces[result.request.id]
-        job.open_ids.discard(result.request.id)
+    def _take_result(self, job: Job, piece: Piece, result: Sequence) -> None:
+        job.open.discard(result)
         work = piece.work
         self._observe_part(job, result)
         if job.stream is not None:
@@ -247,15 +234,14 @@ class TranslationDesk:
         job.ended = True
         self._open_bytes -= job.size_bytes
         self._jobs.pop((job.origin, job.number), None)
-        self._starts.drop(job)
-        for request_id in job.open_ids:
-            del self._pieces[request_id]
-            self._engine.cancel(request_id)
-        job.open_ids.clear()
+        for sequence in job.open:
+            self._engine.cancel(sequence)
+        job.open.clear()
 
-    def _observe_part(self, job: Job, result: Finished) -> None:
+    def _observe_part(self, job: Job, result: Sequence) -> None:
         if self._is_probe(job.terms):
             return
+        self._recorder.count(metrics.SOURCE_TOKENS, result.source_tokens)
         self._recorder.count(metrics.TARGET_TOKENS, sum(len(said.tokens) for said in result.hypotheses))
         timings, tokens = result.timings, len(result.hypotheses[0].tokens)
         if tokens > 1 and timings.first_token_s is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dragoman.search import Hypothesis
 from dragoman.serving.documents import Document
-from dragoman.serving.engine import Finished, Request
+from dragoman.serving.engine import Sequence as EngineSequence
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.process.admission import Terms
 from dragoman.serving.process.answers import Effort, Said, TextAnswer
@@ -23,7 +23,7 @@ class TextWork:
 
     text: str
     document: Document | None = None
-    results: list[Finished | None] = field(default_factory=list)
+    results: list[EngineSequence | None] = field(default_factory=list)
     missing: int = 0
     answer: TextAnswer | None = None
     effort: Effort | None = None
@@ -34,7 +34,7 @@ class TextWork:
         self.results = [None] * len(document.parts)
         self.missing = len(document.parts)
 
-    def take(self, part: int, result: Finished) -> bool:
+    def take(self, part: int, result: EngineSequence) -> bool:
         """A part is back; True when it was the last."""
         self.results[part] = result
         self.missing -= 1
@@ -52,13 +52,13 @@ class TextWork:
         )
 
 
-def _joined(document: Document | None, done: Sequence[Finished], decode: Decode) -> TextAnswer:
+def _joined(document: Document | None, done: Sequence[EngineSequence], decode: Decode) -> TextAnswer:
     width = max(len(each.hypotheses) for each in done)
     # (width, parts): hypothesis n of the text is made of hypothesis n of each part, or of its last one
     columns = [[each.hypotheses[min(n, len(each.hypotheses) - 1)] for each in done] for n in range(width)]
     return TextAnswer(
         hypotheses=tuple(_said(document, column, decode) for column in columns),
-        source_tokens=sum(len(each.request.source) for each in done),
+        source_tokens=sum(each.source_tokens for each in done),
         parts=len(done),
         finish="length" if any(hypothesis.finish == "length" for hypothesis in columns[0]) else "eos",
     )
@@ -122,7 +122,7 @@ class Stream:
 class Piece:
     """One part of a text, as the engine gets it."""
 
-    request: Request
+    sequence: EngineSequence
     work: TextWork
     part: int
 
@@ -143,8 +143,7 @@ class Job:
     refused: Piece | None = None  # by a full queue; it is tried again
     submitted: int = 0
     parked: bool = False  # has its share of the engine; goes on when a part is back
-    open_ids: set[str] = field(default_factory=set)
-    said_started: bool = False
+    open: set[EngineSequence] = field(default_factory=set)
     ended: bool = False
 
     @property

@@ -6,6 +6,7 @@ import time
 
 from dragoman.errors import ServeError
 from dragoman.serving import metrics
+from dragoman.serving.engine import SessionReply
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind, json_frame
 from dragoman.serving.process.connections import Connections
@@ -45,14 +46,15 @@ class EngineLoop:
             self._desk.take_in(_INTAKE_BUDGET_S)
             if self._engine.busy:
                 for happened in self._engine.step():
-                    self._desk.handle(happened)
-                self._desk.send_started()
-            self._sessions.expire()
+                    if isinstance(happened, SessionReply):
+                        self._sessions.reply(happened.call)
+                    else:
+                        self._desk.handle(happened)
             self._publish()
             self._connections.flush()
 
     def _patience_s(self) -> float:
-        return 0.0 if self._desk.has_intake else self._engine.patience_s(_IDLE_S)
+        return 0.0 if self._desk.has_intake else self._engine.timeout_s(_IDLE_S)
 
     def _is_over(self) -> bool:
         if self._orphaned:
@@ -81,11 +83,13 @@ class EngineLoop:
             case _:
                 raise ServeError(f"an engine was sent {frame.kind.name}, which is not for engines")
 
-    def _pulse(self) -> dict[str, int]:
+    def _pulse(self) -> dict[str, float]:
+        open_requests, longest_step_s = self._desk.open_jobs, self._engine.slowest_call_s
         if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
-            return {"progress": self._progress, "open_requests": max(self._desk.open_jobs, 1)}
-        self._progress = self._engine.counters.steps + self._desk.pieces_taken
-        return {"progress": self._progress, "open_requests": self._desk.open_jobs}
+            open_requests = max(open_requests, 1)
+        else:
+            self._progress = self._engine.counters.quanta + self._desk.pieces_taken
+        return {"progress": self._progress, "open_requests": open_requests, "longest_step_s": longest_step_s}
 
     def _forget(self, channel: Channel) -> None:
         self._watchers.discard(channel)

@@ -33,11 +33,11 @@ class Vitals:
 
     def _count(self) -> None:
         before, now, count = self._before, self._engine.counters, self._recorder.count
-        padded = now.encoded_cells - before.encoded_cells
+        padded = now.encoded_slots - before.encoded_slots
         count(metrics.PADDING_TOKENS, padded - (now.encoded_tokens - before.encoded_tokens))
-        count(metrics.STEPS, now.lane_steps - before.lane_steps)
+        count(metrics.STEPS, now.steps - before.steps)
         count(metrics.STEP_ROWS, now.decoded_rows - before.decoded_rows)
-        count(metrics.STEP_SECONDS, now.step_s - before.step_s)
+        count(metrics.STEP_SECONDS, now.quantum_s - before.quantum_s)
         count(metrics.PREEMPTIONS, now.preemptions - before.preemptions)
         self._before = copy.copy(now)
 
@@ -46,10 +46,7 @@ class Vitals:
         put(metrics.RUNNING, gauges.running_requests)
         put(metrics.QUEUED, gauges.queued_requests)
         put(metrics.OCCUPANCY, gauges.running_rows / gauges.max_rows)
-        put(
-            metrics.CACHE_USED,
-            max(gauges.self_cells / gauges.self_cells_limit, gauges.cross_cells / gauges.cross_cells_limit),
-        )
+        put(metrics.CACHE_USED, gauges.kv_slots_reserved / gauges.kv_slots_limit)
         put(metrics.CALLS_AT_ONCE, gauges.calls_at_once)
         put(metrics.SESSIONS, gauges.sessions)
         put(metrics.CACHE_BYTES, cache_bytes)

@@ -40,7 +40,7 @@ def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.int
 
 
 class DeviceEncoder:
-    """An encoder for lanes whose caches lie on a device: what it computes never leaves it."""
+    """An encoder for decoders whose caches lie on a device: what it computes never leaves it."""
 
     def __init__(self, session: Any, outputs: Sequence[str], device: DeviceMemory) -> None:  # noqa: ANN401
         self._session, self._outputs, self._device = session, list(outputs), device

@@ -1,6 +1,6 @@
-"""A model without a model: what it says is a hash of the source and of the row's tokens, read from the caches.
+"""A model without a model: its output is a hash of the source and of the row's tokens, read from the caches.
 
-Its caches are real, so a slot that was mixed up, leaked or not moved changes what it says: property tests compare with
+Its caches are real, so a slot that was mixed up, leaked or not moved changes the output: property tests compare with
 answers given alone.
 """
 
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.serving.engine.cache import CacheLayout, LaneCache
-from dragoman.serving.engine.runtime import Best, Encoded
-from dragoman.serving.engine.shapes import LaneShape
+from dragoman.serving.engine.kv_cache import CacheLayout, KVCache
+from dragoman.serving.engine.runtime import Encoded, TopTokens
+from dragoman.serving.engine.slots import KVSlots
 
-__all__ = ["FakeLane", "FakeRuntime"]
+__all__ = ["FakeDecoder", "FakeRuntime"]
 
 _Hashes = npt.NDArray[np.uint64]
 
@@ -30,14 +30,13 @@ class FakeRuntime:
         vocabulary: int,
         max_candidates: int | None = None,
         *,
-        spare_room_is_free: bool = True,
         calls_at_once: int = 1,
         rows_together: int = 0,
-        pads_sources: bool = True,
+        pads: bool = True,
     ) -> None:
-        self.vocabulary, self.max_candidates, self.spare_room_is_free = vocabulary, max_candidates, spare_room_is_free
-        self.calls_at_once, self.rows_together, self.pads_sources = calls_at_once, rows_together, pads_sources
-        self.turn = contextlib.nullcontext()
+        self.vocabulary, self.max_candidates = vocabulary, max_candidates
+        self.calls_at_once, self.rows_together, self.pads = calls_at_once, rows_together, pads
+        self.computing = contextlib.nullcontext()
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         lengths = np.array([len(source) for source in sources], np.int32)
@@ -46,26 +45,34 @@ class FakeRuntime:
             padded[row, 0, : len(source), 0] = source
         return Encoded([padded, -padded], lengths)
 
-    def lane(self, width: int) -> FakeLane:
-        return FakeLane(self, width)
+    def decoder(self, width: int, sequences: int) -> FakeDecoder:  # noqa: ARG002
+        return FakeDecoder(self, width)
 
 
-class FakeLane:
+class FakeDecoder:
     """Keys hold the token ids, values their negatives."""
 
     def __init__(self, runtime: FakeRuntime, width: int) -> None:
         self._runtime = runtime
-        self._cache = LaneCache(CacheLayout(layers=1, heads=1, head_dim=1, dtype="float64"), width)
+        self._cache = KVCache(CacheLayout(layers=1, heads=1, head_dim=1, dtype="float64"), width)
         self.width = width
 
-    def resize(self, shape: LaneShape) -> None:
-        self._cache.resize(shape)
+    @property
+    def held_slots(self) -> KVSlots:
+        return self._cache.shape.slots(self.width)
 
-    def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
+    def join(self, encoded: Encoded, indices: Sequence[int], target_tokens: Sequence[int]) -> None:
+        self._cache.make_room(len(indices), int(encoded.lengths[list(indices)].max()), max(target_tokens))
         self._cache.join(encoded, indices)
 
-    def leave(self, group: int) -> None:
-        self._cache.leave(group)
+    def leave(self, sequence: int) -> None:
+        self._cache.leave(sequence)
+
+    def reserve(self, target_tokens: int) -> None:
+        self._cache.make_room(0, 0, target_tokens)
+
+    def release(self, target_tokens: int) -> None:
+        self._cache.release(target_tokens)
 
     def step(
         self,
@@ -73,13 +80,13 @@ class FakeLane:
         positions: npt.NDArray[np.int64],
         parents: npt.NDArray[np.int64],
         candidates: int,
-    ) -> Best:
+    ) -> TopTokens:
         cache, width = self._cache, self.width
         key, value = cache.own
         rows, at = np.arange(cache.rows), np.repeat(positions, width)
         places = cache.follow(parents)
         key[places, 0, at, 0], value[places, 0, at, 0] = tokens.ravel(), -tokens.ravel()
-        cache.filled[: cache.groups] = positions + 1
+        cache.filled[: cache.sequences] = positions + 1
         seeds = np.array([self._seed(int(places[row]), int(at[row]) + 1) for row in rows], np.uint64)
         logits = _noise(seeds, self._runtime.vocabulary)
         best = np.argsort(-logits, axis=1, kind="stable")[:, :candidates]
@@ -87,16 +94,16 @@ class FakeLane:
         log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         index = rows[:, None]
         self._last = best[:, :1], positions.copy(), parents, candidates
-        return Best(best, log_probs[index, best].astype(np.float32), logits[index, best].astype(np.float32))
+        return TopTokens(best, log_probs[index, best].astype(np.float32), logits[index, best].astype(np.float32))
 
-    def step_on(self) -> Best:
+    def step_on(self) -> TopTokens:
         tokens, positions, parents, candidates = self._last
         return self.step(tokens, positions + 1, parents, candidates)
 
     def _seed(self, row: int, length: int) -> int:
-        cache, group = self._cache, row // self.width
-        used = int(cache.lengths[group])
-        parts = [cache.cross[0][group, 0, :used, 0], cache.cross[1][group, 0, :used, 0]]
+        cache, sequence = self._cache, row // self.width
+        used = int(cache.lengths[sequence])
+        parts = [cache.cross[0][sequence, 0, :used, 0], cache.cross[1][sequence, 0, :used, 0]]
         parts += [cache.own[0][row, 0, :length, 0], cache.own[1][row, 0, :length, 0]]
         digest = hashlib.blake2b(b"/".join(part.tobytes() for part in parts), digest_size=8)
         return int.from_bytes(digest.digest(), "little")

@@ -15,12 +15,12 @@ from dragoman import native
 from dragoman.bundle.integrity import check_files
 from dragoman.bundle.manifest import Graph, Lowering, Manifest, StoredTensor
 from dragoman.errors import BundleError, ServeError
-from dragoman.serving.engine.cache import CacheLayout
-from dragoman.serving.engine.runtime import Encoded, Lane
-from dragoman.serving.runtime.cells import CellsLane
+from dragoman.serving.engine.kv_cache import CacheLayout
+from dragoman.serving.engine.runtime import Decoder, Encoded
 from dragoman.serving.runtime.encoding import DeviceEncoder, flat, padded
-from dragoman.serving.runtime.in_place import InPlaceLane
-from dragoman.serving.runtime.portable import DeviceMemory, PortableLane
+from dragoman.serving.runtime.in_place import InPlaceDecoder
+from dragoman.serving.runtime.native import NativeDecoder
+from dragoman.serving.runtime.portable import DeviceMemory, PortableDecoder
 from dragoman.serving.runtime.providers import providers_for
 from dragoman.serving.runtime.settings import RuntimeSettings, ThreadLayout
 
@@ -37,7 +37,7 @@ class OnnxRuntime:
         encoder, self._decoder_graph = manifest.graph("encoder", lowering), manifest.graph("decoder", lowering)
         self._threads = _thread_layout(self._settings, manifest, self._decoder_graph)
         self.calls_at_once, self.rows_together = self._threads.calls_at_once, self._threads.rows_together
-        self.turn = _turn(self._decoder_graph, self._threads)
+        self.computing = _computing(self._decoder_graph, self._threads)
         # Sessions do not own what is shared: it is ours for as long as they live.
         self._shared = _shared_weights(bundle, manifest, lowering) if self._settings.device == "cpu" else {}
         self._encoder = self._opened(bundle, manifest, encoder)
@@ -47,8 +47,8 @@ class OnnxRuntime:
         cache = next(spec for spec in self._decoder_graph.inputs if spec.name in {"self_cache", "self_key_0"})
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = self._decoder_graph.max_candidates
-        self.pads_sources = lowering != "fused"
-        self.spare_room_is_free = self._decoder_graph.in_place_cache
+        self.pads = lowering != "fused"
+        self._lengths = sizes.max_source_tokens, sizes.max_target_tokens
         self.cache_copies = 1 if self._decoder_graph.in_place_cache else 2  # past and present
         self._memory = _memory(self._settings)
         self._device_encoder = DeviceEncoder(self._encoder, self._cross_names, self._memory)
@@ -56,19 +56,19 @@ class OnnxRuntime:
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if not self._decoder_graph.in_place_cache:
             return self._device_encoder.encode(sources)
-        if not self.pads_sources:
+        if not self.pads:
             inputs, lengths = flat(sources)
             return Encoded(self._encoder.run(self._cross_names, inputs), lengths)
         ids, lengths = padded(sources)
         cross = self._encoder.run(self._cross_names, {"source_ids": ids, "source_lengths": lengths})
         return Encoded(cross, lengths)
 
-    def lane(self, width: int) -> Lane:
+    def decoder(self, width: int, sequences: int) -> Decoder:
         if self._decoder_graph.lowering == "fused":
-            return CellsLane(self._decoder, self.layout, width)
+            return NativeDecoder(self._decoder, self.layout, width, sequences, self._lengths)
         if self._decoder_graph.in_place_cache:
-            return InPlaceLane(self._decoder, self.layout, width)
-        return PortableLane(self._decoder, self.layout, width, self._memory)
+            return InPlaceDecoder(self._decoder, self.layout, width)
+        return PortableDecoder(self._decoder, self.layout, width, self._memory)
 
     def _opened(self, bundle: Path, manifest: Manifest, graph: Graph) -> Any:  # noqa: ANN401
         providers = providers_for(self._settings, manifest, graph.role)
@@ -124,14 +124,14 @@ def _mapped(bundle: Path, manifest: Manifest, tensor: StoredTensor) -> npt.NDArr
 
 
 def _thread_layout(settings: RuntimeSettings, manifest: Manifest, decoder: Graph) -> ThreadLayout:
-    if not decoder.in_place_cache:  # its lanes share what arranges their caches
+    if not decoder.in_place_cache:  # its decoders share what arranges their caches
         return ThreadLayout(1, settings.thread_count(manifest.precision))
     if decoder.lowering == "fused":
         return settings.team_layout(manifest.precision)
     return settings.thread_layout(manifest.precision, manifest.model.parameters)
 
 
-def _turn(decoder: Graph, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
+def _computing(decoder: Graph, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
     threads = layout.calls_at_once * layout.threads_a_call
     if decoder.lowering != "fused" or threads == 1:
         return contextlib.nullcontext()

@@ -1,8 +1,8 @@
-"""A lane for graphs that take the past and give back the present: all caches stay on the device between steps.
+"""The decoder for graphs that take the past and give back the present: all caches stay on the device between steps.
 
-Whatever happened to the rows since the last step, groups that came, left or moved and beams that were reordered, reaches
+Whatever happened to the rows since the last step, sequences that came, left or moved and beams that were reordered, reaches
 the graph as one `parents` input: row r continues row parents[r] of the past. The cross-attention caches have no such input;
-they are arranged on the device, and only after groups came or left.
+they are arranged on the device, and only after sequences came or left.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.serving.engine.cache import CacheLayout
-from dragoman.serving.engine.runtime import Best, Encoded
-from dragoman.serving.engine.shapes import EMPTY, LaneShape
+from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape, fitted
+from dragoman.serving.engine.runtime import Encoded, TopTokens
+from dragoman.serving.engine.slots import KVSlots
 from dragoman.serving.runtime.device import DeviceMemory, Tensors
 
-__all__ = ["DeviceMemory", "PortableLane"]
+__all__ = ["DeviceMemory", "PortableDecoder"]
 
 _FRESH = -1
 
 
-class PortableLane:
+class PortableDecoder:
     """Groups of `width` rows; a step sends token ids, positions and parents there and brings the best tokens back."""
 
     def __init__(
@@ -37,17 +37,34 @@ class PortableLane:
         self._session, self._layout, self._device = session, layout, device
         self._binding = session.io_binding()
         self._arranger = device.arranger(session, 2 * layout.layers, layout.dtype)
-        self._shape = EMPTY
-        self._lengths: list[int] = []  # tokens of each group's source
-        self._cross: Tensors = []  # (groups and those that left, heads, source, head_dim)
-        self._place: list[int] = []  # where in `_cross` each group is
+        self._shape, self._target = EMPTY, 1  # the target tokens that every row has room for
+        self._lengths: list[int] = []  # tokens of each sequence's source
+        self._cross: Tensors = []  # (sequences and those that left, heads, source, head_dim)
+        self._place: list[int] = []  # where in `_cross` each sequence is
         self._cross_bound = False
         self._past: Tensors = []  # (past rows, heads, target, head_dim)
-        self._past_group: list[int] = []  # which group of the past each group is
+        self._past_sequence: list[int] = []  # which sequence of the past each sequence is
 
-    def resize(self, shape: LaneShape) -> None:
+    @property
+    def held_slots(self) -> KVSlots:
+        return self._shape.slots(self.width)
+
+    def reserve(self, target_tokens: int) -> None:
+        self._resize(self._fitted(self._shape, 0, 0, target_tokens))
+
+    def release(self, target_tokens: int) -> None:
+        self._resize(self._fitted(EMPTY, 0, 0, target_tokens))
+
+    def _fitted(self, current: CacheShape, newcomers: int, source: int, target: int) -> CacheShape:
+        self._target = target
+        return fitted(current, len(self._lengths) + newcomers, max([source, *self._lengths]), target)
+
+    def _resize(self, shape: CacheShape) -> None:
+        """Lay the caches out anew, if the shape is another."""
+        if shape == self._shape:
+            return
         self._shape = shape
-        if not self._lengths:  # what is held is nobody's
+        if not self._lengths:  # what is held belongs to no sequence
             self._cross, self._past = [], []
             return
         self._settle()
@@ -55,7 +72,9 @@ class PortableLane:
             rows, _, _, _ = self._past[0].shape()
             self._past = self._arranger.picked(self._past, np.arange(rows), shape.target)
 
-    def join(self, encoded: Encoded, indices: Sequence[int]) -> None:
+    def join(self, encoded: Encoded, indices: Sequence[int], target_tokens: Sequence[int]) -> None:
+        source, target = int(encoded.lengths[list(indices)].max()), max(self._target, *target_tokens)
+        self._resize(self._fitted(self._shape, len(indices), source, target))
         fresh = self._arranger.picked(self._device.hold(encoded.cross), indices, self._shape.source)
         if self._lengths:
             self._settle()
@@ -63,11 +82,11 @@ class PortableLane:
         self._cross, self._cross_bound = fresh, False
         self._lengths += encoded.lengths[list(indices)].tolist()
         self._place = list(range(len(self._lengths)))
-        self._past_group += [_FRESH] * len(indices)
+        self._past_sequence += [_FRESH] * len(indices)
 
-    def leave(self, group: int) -> None:
-        for column in (self._lengths, self._place, self._past_group):
-            column[group] = column[-1]
+    def leave(self, sequence: int) -> None:
+        for column in (self._lengths, self._place, self._past_sequence):
+            column[sequence] = column[-1]
             column.pop()
         self._cross_bound = False
 
@@ -77,14 +96,14 @@ class PortableLane:
         positions: npt.NDArray[np.int64],
         parents: npt.NDArray[np.int64],
         candidates: int,
-    ) -> Best:
-        binding, groups = self._binding, len(self._lengths)
+    ) -> TopTokens:
+        binding, sequences = self._binding, len(self._lengths)
         if not self._past:
             self._past = self._device.hold([self._nothing()] * (2 * self._layout.layers))
         if not self._cross_bound:
             self._bind_cross()
         # A fresh row may name any past row: its position, 0, hides all of it.
-        past = np.maximum(np.array(self._past_group, np.int64), 0)
+        past = np.maximum(np.array(self._past_sequence, np.int64), 0)
         binding.bind_cpu_input("parents", (past[:, None] * self.width + parents).ravel())
         binding.bind_cpu_input("tokens", np.ascontiguousarray(tokens))
         binding.bind_cpu_input("positions", np.repeat(positions.astype(np.int32)[:, None], self.width, axis=1))
@@ -98,17 +117,17 @@ class PortableLane:
         binding.synchronize_inputs()
         self._session.run_with_iobinding(binding)
         best, self._past = _split(binding.get_outputs())
-        self._past_group = list(range(groups))
-        said = Best(*(part[:, :candidates] for part in best))
-        self._last = said.tokens[:, :1], positions.copy(), parents, candidates
-        return said
+        self._past_sequence = list(range(sequences))
+        best_tokens = TopTokens(*(part[:, :candidates] for part in best))
+        self._last = best_tokens.tokens[:, :1], positions.copy(), parents, candidates
+        return best_tokens
 
-    def step_on(self) -> Best:
+    def step_on(self) -> TopTokens:
         tokens, positions, parents, candidates = self._last
         return self.step(tokens, positions + 1, parents, candidates)
 
     def _settle(self) -> None:
-        """Lay `_cross` out as the groups are now, with the room that the shape asks for."""
+        """Lay `_cross` out as the sequences are now, with the room that the shape asks for."""
         self._cross = self._arranger.picked(self._cross, self._place, self._shape.source)
         self._place = list(range(len(self._lengths)))
         self._cross_bound = False

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,10 @@ from dragoman.errors import BundleError, ServeError
 from dragoman.serving.link.channel import ChannelClosed
 from dragoman.serving.link.frames import Frame, Kind, json_frame
 from dragoman.serving.link.stream import FrameStream
-from dragoman.serving.supervisor.tether import tethered
+from dragoman.serving.supervisor.heartbeat import PING_INTERVAL_S, Heartbeat, Pong
+from dragoman.serving.supervisor.parent_watch import watching_parent
 
-__all__ = ["EngineChild", "Pulse"]
-
-_PING_EVERY_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Pulse:
-    """What a PONG says: how far the loop has come and whether it has anything to do."""
-
-    progress: int
-    open_requests: int
+__all__ = ["EngineChild"]
 
 
 class EngineChild:
@@ -40,8 +30,7 @@ class EngineChild:
         self.process, self.listens_at = process, listens_at
         self.info: dict[str, Any] = {}
         self._stream = stream
-        self._pulse = Pulse(0, 0)
-        self._unanswered = self._without_progress = 0
+        self._heartbeat: Heartbeat | None = None
 
     @classmethod
     async def start(cls, settings: dict[str, Any], listens_at: Path, start_timeout_s: float) -> EngineChild:
@@ -49,7 +38,7 @@ class EngineChild:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *tethered([sys.executable, "-m", "dragoman.serving.process", str(theirs.fileno()), str(listens_at)]),
+                *watching_parent([sys.executable, "-m", "dragoman.serving.process", str(theirs.fileno()), str(listens_at)]),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is the supervisor's to deal with
@@ -58,7 +47,7 @@ class EngineChild:
         child = cls(process, stream, listens_at)
         try:
             stream.send(json_frame(Kind.SETTINGS, settings))
-            child.info = await asyncio.wait_for(child._first_word(), start_timeout_s)
+            child.info = await asyncio.wait_for(child._introduction(), start_timeout_s)
         except asyncio.TimeoutError:
             await child.kill()
             raise ServeError(f"the engine was not ready within {start_timeout_s:.0f} s; raise --start-timeout") from None
@@ -67,7 +56,7 @@ class EngineChild:
             raise
         return child
 
-    async def _first_word(self) -> dict[str, Any]:
+    async def _introduction(self) -> dict[str, Any]:
         try:
             frame = await self._stream.receive()
         except ChannelClosed:
@@ -79,41 +68,42 @@ class EngineChild:
         info: dict[str, Any] = frame.json()
         return info
 
-    async def watch(self, hang_timeout_s: float) -> str:
+    async def watch(self, hang_limit_s: float) -> str:
         """Return when the engine is of no more use, with the reason; kills it if it hangs."""
-        listening = asyncio.create_task(self._listen())
-        patience = max(2, round(hang_timeout_s / _PING_EVERY_S))
-        self._unanswered = self._without_progress = 0
+        heartbeat = self._heartbeat = Heartbeat(hang_limit_s)
+        listening = asyncio.create_task(self._listen(heartbeat))
         try:
             while not listening.done():
-                self._unanswered += 1
+                heartbeat.ping_sent()
                 self._stream.send(Frame(Kind.PING))
-                await asyncio.wait([listening], timeout=_PING_EVERY_S)
-                # Counted in pings and not in seconds: a supervisor that got no time to run accuses nobody.
-                if self._unanswered > patience or self._without_progress > patience:
+                await asyncio.wait([listening], timeout=PING_INTERVAL_S)
+                if heartbeat.is_hung:
                     await self.kill()
-                    return f"it hung for {hang_timeout_s:g} s"
-            return _ending(await self.process.wait())
+                    return f"it hung for {heartbeat.limit_s:g} s"
+            return await self._end_after_closing(heartbeat.limit_s)
         finally:
             listening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await listening
+            await asyncio.gather(listening, return_exceptions=True)
 
     @property
     def answers_pings(self) -> bool:
-        """Has it answered lately?"""
-        return self._unanswered < 4
+        """Has it answered lately? Always true before it is watched."""
+        return self._heartbeat is None or self._heartbeat.is_regular
 
-    async def _listen(self) -> None:
+    async def _listen(self, heartbeat: Heartbeat) -> None:
         with contextlib.suppress(ChannelClosed):
             while True:
                 frame = await self._stream.receive()
                 if frame.kind is Kind.PONG:
-                    pulse = Pulse(**frame.json())
-                    self._unanswered = 0
-                    idle_or_moved = pulse.open_requests == 0 or pulse.progress != self._pulse.progress
-                    self._without_progress = 0 if idle_or_moved else self._without_progress + 1
-                    self._pulse = pulse
+                    heartbeat.pong_received(Pong.from_json(frame.json()))
+
+    async def _end_after_closing(self, timeout_s: float) -> str:
+        """An engine closes its connection when it ends; one that closes it and lives on is killed."""
+        try:
+            return _ending(await asyncio.wait_for(self.process.wait(), timeout_s))
+        except asyncio.TimeoutError:
+            await self.kill()
+            return f"it closed its connection and did not end within {timeout_s:g} s"
 
     async def drain(self, timeout_s: float) -> bool:
         """Let it finish what it has; True when it ended by itself in time."""

@@ -9,25 +9,30 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Iterable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
 from dragoman.errors import ServeError
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.logs import event
-from dragoman.serving.supervisor.keeper import EngineKeeper
+from dragoman.serving.supervisor.engine_monitor import EngineMonitor
+from dragoman.serving.supervisor.exposure import require_loopback
+from dragoman.serving.supervisor.open_connections import connections_to
 from dragoman.serving.supervisor.route_publisher import RoutePublisher
-from dragoman.serving.supervisor.triton_keeper import TritonKeeper
+from dragoman.serving.supervisor.status import server_status
+from dragoman.serving.supervisor.triton_monitor import TritonMonitor
 from dragoman.serving.triton.installation import find_installation, model_repository
 from dragoman.serving.triton.probe import Probe
 from dragoman.serving.triton.routes import RoutingTable
-from dragoman.wire import WIRE_VERSION
 
 __all__ = ["Announcer", "Supervisor"]
 
 _log = logging.getLogger(__name__)
-_TRITON_STOP_S = 15.0
+_LINGER_S = 1.0
+"""While callers are still connected after the drain, so that they hear DRAINING before their connection is closed."""
+_UNSENT_S = 10.0
+"""While a caller has not taken all of its answer yet."""
+_POLL_S = 0.05
 _LONGEST_SOCKET_PATH = 107
 
 
@@ -69,7 +74,7 @@ class Supervisor:
                 await self._unless(self._stop, self._start())
                 if not self._stop.is_set():
                     self._announcer.serving()
-                    await self._unless(self._stop, self._keep())
+                    await self._unless(self._stop, self._monitor())
                 await self._drain()
             finally:
                 await self._all([self._triton.kill(), *(engine.kill() for engine in self._engines)])
@@ -82,24 +87,28 @@ class Supervisor:
         longest = max(len(name) for name in config.bundle_names) + len(f"{directory}/-999-9999.sock")
         if longest > _LONGEST_SOCKET_PATH:
             raise ServeError(f"{directory} is too long a path for unix sockets; set TMPDIR to a shorter one")
-        self._routes = RoutePublisher(directory / "routes.sock", RoutingTable(bundles=config.bundle_names, limits=config.limits))
+        self._routes = RoutePublisher(
+            directory / "routes.sock", RoutingTable(bundles=config.bundle_names, limits=config.limits)
+        )
         self._engines = [
-            EngineKeeper(config.engine_settings(bundle), directory, config.times, self._publish, number)
+            EngineMonitor(config.engine_settings(bundle), directory, config.timeouts, self._publish, number)
             for bundle in config.bundles
             for number in range(1, config.engines + 1)
         ]
         installation = find_installation(directory / "triton")
-        self._triton = TritonKeeper(
+        require_loopback(config, installation)
+        self._triton = TritonMonitor(
             installation,
             config.triton_flags(model_repository(), installation.backend_directory),
             self._routes,
             self._engines,
-            Probe(config.grpc, config.probe_id, config.tls, config.tls_server_name),
+            probe=Probe(config.grpc, config.probe_id, config.tls, config.tls_server_name),
+            on_change=self._publish,
         )
 
     async def _start(self) -> None:
         """Engines and Triton at the same time: Triton's models wait for their engines."""
-        await self._all([self._start_engines(), self._triton.start(self._config.times.start_s)])
+        await self._all([self._start_engines(), self._triton.start(self._config.timeouts.start_s)])
 
     async def _start_engines(self) -> None:
         await self._all(engine.start() for engine in self._engines)
@@ -107,8 +116,8 @@ class Supervisor:
             if engine.number == 1:
                 self._announcer.engine_ready(engine.name, engine.info)
 
-    async def _keep(self) -> None:
-        await self._all([self._triton.keep(), self._reload_on_request(), *(engine.keep() for engine in self._engines)])
+    async def _monitor(self) -> None:
+        await self._all([self._triton.run(), self._reload_on_request(), *(engine.run() for engine in self._engines)])
 
     async def _reload_on_request(self) -> None:
         while True:
@@ -119,14 +128,29 @@ class Supervisor:
                 await engine.reload()
 
     async def _drain(self) -> None:
-        """Refuse newcomers, finish what was admitted, then end: engines first, for Triton carries their answers."""
+        """Refuse newcomers, finish what was admitted, then end: engines first, because Triton carries their answers.
+
+        Triton is killed. Its own way to end unloads the models while it still takes requests, which it then answers with
+        NOT_FOUND as if the caller had made a mistake.
+        """
         self._draining = True
         self._publish()
         self._announcer.draining()
-        drain_s = self._config.times.drain_s
+        drain_s = self._config.timeouts.drain_s
         await self._unless(self._stop_now, self._all(engine.drain(drain_s) for engine in self._engines))
-        await self._unless(self._stop_now, self._triton.stop(_TRITON_STOP_S))
+        await self._unless(self._stop_now, self._linger())
+        await self._triton.kill()
         self._announcer.stopped()
+
+    async def _linger(self) -> None:
+        """Until every caller has its answer and has closed its connection, or has had the time to."""
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        while connections := connections_to(self._config.grpc.port):
+            unsent = any(connection.unsent_bytes for connection in connections)
+            if clock() - began_s > (_UNSENT_S if unsent else _LINGER_S):
+                return
+            await asyncio.sleep(_POLL_S)
 
     def _publish(self) -> None:
         """Tell the Triton backend what is true now."""
@@ -140,20 +164,13 @@ class Supervisor:
                 hold_s=self._config.hold_s,
                 restarts={"engine": sum(engine.restarts for engine in self._engines), "triton": self._triton.restarts},
                 limits=self._config.limits,
-                status=self._status(),
+                status=server_status(self._introductions(), self._config.metrics),
             )
         )
 
-    def _status(self) -> dict[str, Any]:
-        """STATUS of the wire contract."""
-        config = self._config
-        engines = {engine.name: engine for engine in self._engines}
-        return {
-            "wire_version": WIRE_VERSION,
-            "server": version("dragoman"),
-            "metrics": f"http://{config.metrics}/metrics" if config.metrics else None,
-            "bundles": [{"name": name, "version": engines[name].info.get("version")} for name in config.bundle_names],
-        }
+    def _introductions(self) -> dict[str, dict[str, Any]]:
+        """What an engine of each bundle said of itself when it was ready."""
+        return {engine.name: engine.info for engine in self._engines if engine.number == 1}
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()

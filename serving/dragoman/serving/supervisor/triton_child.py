@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dragoman.errors import ServeError
 from dragoman.serving.logs import event
-from dragoman.serving.supervisor.tether import tethered
+from dragoman.serving.supervisor.parent_watch import watching_parent
 from dragoman.serving.triton.flags import TritonFlags
 from dragoman.serving.triton.installation import SUPERVISOR_VARIABLE, Installation
 from dragoman.serving.triton.probe import Probe
@@ -33,7 +33,7 @@ class TritonChild:
     @classmethod
     async def start(cls, installation: Installation, flags: TritonFlags, supervisor: Path) -> TritonChild:
         process = await asyncio.create_subprocess_exec(
-            *tethered([str(installation.binary), *flags.argv()]),
+            *watching_parent([str(installation.binary), *flags.argv()]),
             env={**os.environ, **installation.environment, SUPERVISOR_VARIABLE: str(supervisor)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -52,16 +52,6 @@ class TritonChild:
             if asyncio.get_running_loop().time() > deadline_s:
                 raise ServeError(f"Triton was not ready within {timeout_s:.0f} s; raise --start-timeout")
             await asyncio.sleep(_POLL_S)
-
-    async def stop(self, timeout_s: float) -> None:
-        """End it."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()
-        try:
-            await asyncio.wait_for(self.process.wait(), timeout_s)
-        except asyncio.TimeoutError:
-            event(_log, logging.WARNING, "triton did not end by itself", {"timeout_s": timeout_s})
-        await self.kill()
 
     async def kill(self) -> None:
         """End it now, and whatever it started."""

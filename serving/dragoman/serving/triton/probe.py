@@ -38,7 +38,7 @@ class Probe:
     async def is_listening(self, timeout_s: float) -> bool:
         """Does Triton say that it is ready?"""
         try:
-            async with self._channel() as channel:
+            async with self.channel() as channel:
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
                 answer = await stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=timeout_s)
                 return bool(answer.ready)
@@ -51,7 +51,7 @@ class Probe:
         A refusal of ours is an answer too: a server that is full or draining is not dead.
         """
         try:
-            async with self._channel() as channel:
+            async with self.channel() as channel:
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
                 await stub.ModelInfer(self._request(bundle), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -67,7 +67,8 @@ class Probe:
             request.inputs.add(name=tensor.name, datatype=tensor.dtype, shape=[1]).contents.bytes_contents.append(value)
         return request
 
-    def _channel(self) -> grpc.aio.Channel:
+    def channel(self) -> grpc.aio.Channel:
+        """A new connection to the server."""
         everywhere = self.address.host in ("0.0.0.0", "::")  # noqa: S104 - the probe itself stays on loopback
         target = str(Address("127.0.0.1" if everywhere else self.address.host, self.address.port))
         if self.tls is None:

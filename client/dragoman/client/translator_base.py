@@ -1,0 +1,145 @@
+"""What both translators do, as coroutines over their transport."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+from dragoman.client.addresses import TLS
+from dragoman.client.calls import Calls
+from dragoman.client.channels import Connection
+from dragoman.client.driving import decode
+from dragoman.client.files import FileJob, FileReport
+from dragoman.client.messages import Reply
+from dragoman.client.options import CheckedOptions, FileOptions, LineOptions, RequestOptions, encode_text
+from dragoman.client.rendering import as_line
+from dragoman.client.replies import read_translations
+from dragoman.client.requests import READY_REQUEST, check_texts, stream_builder, translate_builder
+from dragoman.client.results import Translation
+from dragoman.client.retry import RetryPolicy
+from dragoman.client.settings import CHECK_TIMEOUT_S, Decoding, settings_of
+from dragoman.client.streams import StreamReader
+from dragoman.client.transport import Transport
+from dragoman.client.windows import Batch, Window, batches, in_order, one_after_another
+from dragoman.errors import RequestError, UsageError
+
+__all__ = ["TranslatorBase"]
+
+
+class TranslatorBase(ABC):
+    """Holds the settings and the transport; Translator and AsyncTranslator are its faces."""
+
+    _is_single_threaded: bool
+    """Whether requests in flight share one thread, so that a processor of the caller is not called twice at once."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str] = "localhost:8001",
+        *,
+        model: str | None = None,
+        decoding: Decoding = "server",
+        timeout_s: float = 30.0,
+        tls: TLS | None = None,
+        retry: RetryPolicy | None = None,
+        keepalive_s: float = 20.0,
+    ) -> None:
+        self._settings = settings_of(
+            url, model=model, decoding=decoding, timeout_s=timeout_s, tls=tls, retry=retry, keepalive_s=keepalive_s
+        )
+        self._transport = Transport(self._settings.connection, self._open(self._settings.connection))
+
+    @abstractmethod
+    def _open(self, connection: Connection) -> Calls:
+        """The kind of calls that this translator waits for."""
+
+    async def _translate(self, text: str | Sequence[str], given: RequestOptions) -> Translation | list[Translation]:
+        options = self._settings.check(given)
+        if isinstance(text, str):
+            return (await self._request([text], options))[0] if text.strip() else Translation.of_nothing()
+        texts, window = check_texts(text), Window()
+        source = batches(texts, window.batch_size)
+        if len(texts) <= window.batch_size:
+            window = Window(in_flight=1)
+        return [translation async for translation in self._in_order(source, window, options, "text")]
+
+    def _stream(self, text: str, given: RequestOptions) -> tuple[AsyncGenerator[str, None], StreamReader]:
+        if self._settings.plan is not None:
+            raise UsageError("stream() decodes in the server; use a translator without decoding='client' for it")
+        options = self._settings.check(given)
+        reader = StreamReader()
+        return self._transport.stream(stream_builder(text, options), options.timeout_s, reader), reader
+
+    def _translate_lines(
+        self, lines: Iterable[str] | AsyncIterable[str], given: LineOptions
+    ) -> AsyncGenerator[Translation, None]:
+        options = self._settings.check_for_many(_of_request(given))
+        window = given.get("window") or Window()
+        source = batches(lines, window.batch_size)
+        return self._in_order(source, window, options, "line", RetryPolicy.patient())
+
+    async def _translate_file(
+        self, source: str | os.PathLike[str], output: str | os.PathLike[str], given: FileOptions
+    ) -> FileReport:
+        options = self._settings.check_for_many(_of_request(given))
+        output_format, on_progress = given.get("output_format") or "text", given.get("on_progress")
+        window = given.get("window") or Window()
+        await self._check()
+        job_settings = self._settings.job(options, output_format)
+        with FileJob(Path(source), Path(output), job_settings, bool(given.get("restart"))) as job:
+            lines = batches(job.remaining(), window.batch_size, first=job.resumed_lines + 1)
+            translations = self._in_order(lines, window, options, f"{source} line", RetryPolicy.patient())
+            try:
+                async for translation in translations:
+                    job.write(as_line(translation, output_format))
+                    if on_progress is not None:
+                        on_progress(job.lines)
+            finally:
+                await translations.aclose()
+            return job.finish()
+
+    async def _check(self) -> None:
+        problems = [await self._problem(server) for server in range(len(self._transport.servers))]
+        if None not in problems and problems[0] is not None:
+            raise problems[0]
+
+    async def _problem(self, server: int) -> RequestError | None:
+        try:
+            ready = (await self._transport.ask("ModelReady", READY_REQUEST, server, CHECK_TIMEOUT_S)).ready
+        except RequestError as error:
+            return error
+        return None if ready else self._settings.not_ready(server)
+
+    async def _request(
+        self, texts: list[str], options: CheckedOptions, policy: RetryPolicy | None = None
+    ) -> list[Translation]:
+        """One request, or one decoding in the client."""
+        if self._settings.plan is not None:
+            return await decode(self._transport, [encode_text(text) for text in texts], options, self._settings.plan)
+        began_at = time.perf_counter()
+        response = await self._transport.infer(translate_builder(texts, options), options.timeout_s, policy)
+        return read_translations(Reply(response), len(texts), time.perf_counter() - began_at)
+
+    def _in_order(
+        self,
+        source: AsyncIterator[Batch],
+        window: Window,
+        options: CheckedOptions,
+        noun: str,
+        policy: RetryPolicy | None = None,
+    ) -> AsyncGenerator[Translation, None]:
+        async def send(texts: list[str]) -> list[Translation]:
+            return await self._request(texts, options, policy)
+
+        if window.in_flight == 1 or (self._settings.plan is not None and not self._is_single_threaded):
+            return one_after_another(source, send, noun)
+        return in_order(source, window, send, noun, self._transport.calls)
+
+
+def _of_request(given: LineOptions) -> RequestOptions:
+    """Without what is for the job as a whole."""
+    of_job = ("window", "output_format", "restart", "on_progress")
+    return cast("RequestOptions", {name: value for name, value in given.items() if name not in of_job})

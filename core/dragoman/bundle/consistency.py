@@ -1,0 +1,89 @@
+"""What the fields of a manifest must have to do with each other, beyond each one's own type and range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dragoman.bundle.manifest import Manifest
+    from dragoman.bundle.records import StoredTensor
+
+__all__ = ["contradictions"]
+
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+MAX_BEAM_SIZE = 1024
+
+
+def contradictions(manifest: Manifest) -> list[str]:
+    """Everything that can't be true at once, a short sentence each."""
+    return [*_files(manifest), *_graphs(manifest), *_tokens(manifest), *_generation(manifest)]
+
+
+def _files(manifest: Manifest) -> Iterator[str]:
+    """Whatever is opened is listed with its hash."""
+    if not manifest.files:
+        yield "it lists no files"
+    for role, name in manifest.tokenizer.files.items():
+        if name not in manifest.files:
+            yield f"the tokenizer's {role} {name} is not among its files"
+    for kind, opened in (("graph", manifest.graphs), ("engine", manifest.engines)):
+        for item in opened:
+            if item.file not in manifest.files:
+                yield f"the {kind} {item.file} is not among its files"
+    for graph in manifest.graphs:
+        for tensor in graph.large_weights:
+            yield from _stored(manifest, tensor)
+
+
+def _stored(manifest: Manifest, tensor: StoredTensor) -> Iterator[str]:
+    record = manifest.files.get(tensor.file)
+    if record is None:
+        yield f"the weights {tensor.file} are not among its files"
+    elif tensor.offset + math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype] > record.bytes:
+        yield f"the weight {tensor.name} ends after {tensor.file}"
+
+
+def _graphs(manifest: Manifest) -> Iterator[str]:
+    if not manifest.graphs:
+        yield "it lists no graphs"
+    kinds = [(graph.role, graph.lowering) for graph in manifest.graphs]
+    if len(set(kinds)) != len(kinds):
+        yield "two graphs have the same role and lowering"
+    sizes = manifest.dimensions
+    if sizes.shortlist is not None and sizes.shortlist > sizes.target_vocabulary:
+        yield f"the shortlist has {sizes.shortlist} tokens of a vocabulary of {sizes.target_vocabulary}"
+
+
+def _tokens(manifest: Manifest) -> Iterator[str]:
+    tokens, generation = manifest.tokens, manifest.generation
+    vocabulary = manifest.dimensions.target_vocabulary
+    named = {"pad": tokens.pad, "eos": tokens.eos, "decoder_start": tokens.decoder_start}
+    named |= {"forced_bos": generation.forced_bos, "forced_eos": generation.forced_eos}  # type: ignore[dict-item]
+    for name, token in named.items():
+        if token is not None and token >= vocabulary:
+            yield f"the token {name}={token} is not in the target vocabulary of {vocabulary}"
+    sources = (*manifest.tokenizer.source_prefix, *manifest.tokenizer.source_suffix)
+    if any(token >= manifest.dimensions.source_vocabulary for token in sources):
+        yield f"a token around the sources is not in the source vocabulary of {manifest.dimensions.source_vocabulary}"
+    languages = manifest.languages
+    if languages is not None:
+        if any(token >= vocabulary for token in languages.tokens.values()):
+            yield f"the token of a language is not in the target vocabulary of {vocabulary}"
+        for code in (languages.default_source, languages.default_target):
+            if code is not None and code not in languages.tokens:
+                yield f"the default language {code} is not among its languages"
+    listed = (*generation.prefix, *(token for word in generation.bad_words for token in word))
+    if any(token >= vocabulary for token in listed):
+        yield f"a token of prefix or bad_words is not in the target vocabulary of {vocabulary}"
+
+
+def _generation(manifest: Manifest) -> Iterator[str]:
+    generation, longest = manifest.generation, manifest.dimensions.max_target_tokens
+    if generation.max_length > longest:
+        yield f"max_length={generation.max_length} is more than max_target_tokens={longest}"
+    if generation.beam_size > MAX_BEAM_SIZE:
+        yield f"beam_size={generation.beam_size} is more than {MAX_BEAM_SIZE}"
+    if generation.no_repeat_ngram_size > longest:
+        yield f"no_repeat_ngram_size={generation.no_repeat_ngram_size} is more than max_target_tokens={longest}"

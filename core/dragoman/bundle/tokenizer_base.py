@@ -1,0 +1,57 @@
+"""What all tokenizers do alike: the tokens around a source, and the ids that have no text."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragoman.bundle.integrity import path_in_bundle
+from dragoman.bundle.manifest import TokenizerFiles
+from dragoman.errors import BundleError
+
+__all__ = ["BaseTokenizer", "open_sentencepiece", "tokenizer_file"]
+
+
+class BaseTokenizer(abc.ABC):
+    """A tokenizer that knows the pieces; this class adds and drops what is no text."""
+
+    def __init__(self, files: TokenizerFiles) -> None:
+        self._prefix, self._suffix = list(files.source_prefix), list(files.source_suffix)
+        self._silent = frozenset(files.silent)
+
+    def encode(self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None) -> list[int]:
+        before = self._prefix if prefix is None else prefix
+        return [*before, *self.source_ids(text), *(self._suffix if suffix is None else suffix)]
+
+    def encode_target(self, text: str) -> list[int]:
+        return self.source_ids(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.text_of([index for index in ids if index not in self._silent])
+
+    @abc.abstractmethod
+    def source_ids(self, text: str) -> list[int]:
+        """The ids of a text and nothing else."""
+
+    @abc.abstractmethod
+    def text_of(self, ids: list[int]) -> str:
+        """The text of ids that all have one."""
+
+
+def tokenizer_file(directory: Path, files: TokenizerFiles, role: str) -> Path:
+    """Where the tokenizer's file for `role` lies."""
+    if role not in files.files:
+        raise BundleError(f"the tokenizer {files.kind!r} needs a {role}, which the bundle does not name")
+    return path_in_bundle(directory, files.files[role])
+
+
+def open_sentencepiece(path: Path) -> Any:  # noqa: ANN401 - sentencepiece has no types
+    """The sentencepiece model in `path`."""
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (OSError, RuntimeError) as error:
+        raise BundleError(f"{path} is not a sentencepiece model: {error}") from error

@@ -1,0 +1,86 @@
+"""sentencepiece for the pieces, a vocabulary for their ids: Marian and M2M100."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
+from dragoman.bundle.strict_json import read_json_file
+from dragoman.bundle.tokenizer_base import BaseTokenizer, open_sentencepiece, tokenizer_file
+from dragoman.errors import BundleError, InvalidRequest
+
+__all__ = ["MarianTokenizer", "PiecesTokenizer"]
+
+SPACE = "▁"
+
+
+class PiecesTokenizer(BaseTokenizer):
+    """One sentencepiece model and one vocabulary for both sides, or one each."""
+
+    def __init__(self, directory: Path, files: TokenizerFiles, tokens: SpecialTokens) -> None:
+        super().__init__(files)
+        self._source = open_sentencepiece(tokenizer_file(directory, files, "source_model"))
+        self._target = self._source
+        if "target_model" in files.files:
+            self._target = open_sentencepiece(tokenizer_file(directory, files, "target_model"))
+        self._source_ids = self._target_ids = _vocabulary(tokenizer_file(directory, files, "source_vocabulary"))
+        if "target_vocabulary" in files.files:
+            self._target_ids = _vocabulary(tokenizer_file(directory, files, "target_vocabulary"))
+        self._unknown = tokens.unknown if tokens.unknown is not None else self._source_ids.get("<unk>", tokens.eos)
+        self._pieces = {index: piece for piece, index in self._target_ids.items()}
+        self._special = frozenset({tokens.pad, tokens.eos, tokens.decoder_start, self._unknown}) | self._silent
+
+    def source_ids(self, text: str) -> list[int]:
+        return self._ids(self._source.encode(text, out_type=str), self._source_ids)
+
+    def encode_target(self, text: str) -> list[int]:
+        return self._ids(self._target.encode(text, out_type=str), self._target_ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.text_of([index for index in ids if index not in self._special])
+
+    def text_of(self, ids: list[int]) -> str:
+        text: str = self._target.decode_pieces([self._pieces.get(index, "") for index in ids])
+        # sentencepiece turns the mark of the pieces it knows into spaces, and leaves it in the others
+        return text.replace(SPACE, " ").strip()
+
+    def _ids(self, pieces: Sequence[str], vocabulary: dict[str, int]) -> list[int]:
+        """A piece that spells a special token is text all the same."""
+        ids = (vocabulary.get(piece, self._unknown) for piece in pieces)
+        return [self._unknown if index in self._special else index for index in ids]
+
+
+class MarianTokenizer(PiecesTokenizer):
+    """OPUS-MT. Multilingual models choose the target language by a leading token such as `>>deu<<`.
+
+    That token is one vocabulary entry and never goes through sentencepiece.
+    """
+
+    def source_ids(self, text: str) -> list[int]:
+        language, text = self._split_language(text)
+        return [*language, *super().source_ids(text)]
+
+    def _split_language(self, text: str) -> tuple[list[int], str]:
+        if not text.startswith(">>"):
+            return [], text
+        code, closed, rest = text.partition("<<")
+        if not closed:
+            return [], text
+        token = self._source_ids.get(code + closed)
+        if token is None:
+            known = sorted(piece for piece in self._source_ids if piece.startswith(">>") and piece.endswith("<<"))
+            if not known:
+                return [], text
+            raise InvalidRequest(f"the model has no language token {code[:20] + closed!r}; it has {', '.join(known[:12])}")
+        return [token], rest.lstrip()
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    try:
+        loaded = read_json_file(path)
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path} is not a vocabulary: {error}") from error
+    if not isinstance(loaded, dict) or not all(type(index) is int for index in loaded.values()):
+        raise BundleError(f"{path} is not a vocabulary: it must map pieces to ids")
+    return loaded

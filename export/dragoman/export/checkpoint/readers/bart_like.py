@@ -1,0 +1,116 @@
+"""What BART, mBART, M2M100, Pegasus and Marian have in common in Hugging Face's spelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.readers.protocol import TokenLimits
+from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.transformer import TransformerConfig
+from dragoman.export.transformer.config import Activation
+
+__all__ = ["ACTIVATIONS", "BartLikeReader"]
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+RENAMED = (
+    (r"\.self_attention_norm\.", ".self_attn_layer_norm."),
+    (r"\.cross_attention_norm\.", ".encoder_attn_layer_norm."),
+    (r"\.feed_forward_norm\.", ".final_layer_norm."),
+    (r"\.self_attention\.", ".self_attn."),
+    (r"\.cross_attention\.", ".encoder_attn."),
+    (r"\.feed_forward\.inner\.", ".fc1."),
+    (r"\.feed_forward\.outer\.", ".fc2."),
+    (r"\.(query|key|value)\.", lambda match: f".{match[1][0]}_proj."),
+    (r"\.output\.", ".out_proj."),
+    (r"\.positions\.", ".embed_positions."),
+    (r"coder\.embedding_norm\.", "coder.layernorm_embedding."),
+    (r"coder\.final_norm\.", "coder.layer_norm."),
+    (r"^", "model."),
+)
+
+
+class BartLikeReader:
+    """Names and settings; a family says with `variant` what is special about it."""
+
+    architectures: ClassVar[tuple[str, ...]] = ()
+    variant: ClassVar[dict[str, Any]] = {}
+    default_activation: ClassVar[str] = "gelu"
+
+    def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
+        self.settings, self._tensors = settings, tensors
+        self.tied = settings.flag("tie_word_embeddings", True)
+
+    def config(self, limits: TokenLimits) -> TransformerConfig:  # noqa: ARG002 - these models have limits of their own
+        number = self.settings.number
+        positions, vocabulary = number("max_position_embeddings"), number("vocab_size")
+        common: dict[str, Any] = {
+            "source_vocabulary": vocabulary,
+            "target_vocabulary": vocabulary,
+            "tied_output": self.tied,
+        }
+        return TransformerConfig(
+            d_model=number("d_model"),
+            encoder_layers=number("encoder_layers"),
+            decoder_layers=number("decoder_layers"),
+            encoder_heads=number("encoder_attention_heads"),
+            decoder_heads=number("decoder_attention_heads"),
+            encoder_feed_forward=number("encoder_ffn_dim"),
+            decoder_feed_forward=number("decoder_ffn_dim"),
+            max_source_positions=positions,
+            max_target_positions=positions,
+            activation=self.settings.choice("activation_function", ACTIVATIONS, self.default_activation),
+            embedding_scale=number("d_model") ** 0.5 if self.settings.flag("scale_embedding", False) else 1.0,
+            **{**common, **self.variant},
+        )
+
+    def weight_names(self, ours: str) -> tuple[str, ...]:
+        shared = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+        special = {
+            "source_embedding.weight": (*shared, "lm_head.weight") if self.tied else shared,
+            "output.weight": ("lm_head.weight",),
+            "output.bias": ("final_logits_bias",),
+        }
+        if ours in special:
+            return special[ours]
+        name = ours
+        for pattern, replacement in RENAMED:
+            name = re.sub(pattern, replacement, name)
+        return (name,)
+
+    def is_optional(self, ours: str) -> bool:
+        return ours == "output.bias"
+
+    def is_ignored(self, theirs: str) -> bool:
+        return theirs in ("encoder.version", "decoder.version", "model.encoder.version", "model.decoder.version")
+
+    def tokens(self, generation: Settings) -> SpecialTokens:
+        pad, eos = self._token("pad_token_id", generation), self._token("eos_token_id", generation)
+        start = self._token("decoder_start_token_id", generation)
+        if pad is None or eos is None:
+            raise CheckpointError(f"{self.settings.file} must name pad_token_id and eos_token_id")
+        if start is None:
+            start = self.default_start(pad, generation)
+        return SpecialTokens(pad=pad, eos=eos, decoder_start=start)
+
+    def default_start(self, pad: int, generation: Settings) -> int:
+        """The start token of a checkpoint that names none: Hugging Face takes the one that begins sentences."""
+        bos = self._token("bos_token_id", generation)
+        return pad if bos is None else bos
+
+    def _token(self, name: str, generation: Settings) -> int | None:
+        token = generation.token(name)
+        return self.settings.token(name) if token is None else token

@@ -1,0 +1,53 @@
+"""Marian as Hugging Face stores it: any Helsinki-NLP/opus-mt directory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.checkpoint.readers.bart_like import BartLikeReader
+from dragoman.export.checkpoint.readers.protocol import TokenLimits
+from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan, marian_plan
+from dragoman.export.transformer import TransformerConfig
+
+__all__ = ["MarianReader"]
+
+
+class MarianReader(BartLikeReader):
+    """The defaults of TransformerConfig, with embeddings that may be one, two or three."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("MarianMTModel",)
+
+    def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(settings, tensors)
+        self._one_vocabulary = settings.flag("share_encoder_decoder_embeddings", True)
+        self._shared = self._one_vocabulary and self.tied  # transformers unties all embeddings or none
+
+    def config(self, limits: TokenLimits) -> TransformerConfig:
+        number = self.settings.number
+        vocabularies: dict[str, Any] = {
+            "source_vocabulary": number("vocab_size"),
+            "target_vocabulary": number("vocab_size" if self._one_vocabulary else "decoder_vocab_size"),
+            "shared_embeddings": self._shared,
+        }
+        return dataclasses.replace(super().config(limits), **vocabularies)
+
+    def weight_names(self, ours: str) -> tuple[str, ...]:
+        common = ("model.shared.weight",) if self._one_vocabulary else ()
+        source = ("model.encoder.embed_tokens.weight", *common)
+        target = ("model.decoder.embed_tokens.weight", *common, *(("lm_head.weight",) if self.tied else ()))
+        if ours == "source_embedding.weight":
+            return tuple(dict.fromkeys((*common, *source, *target))) if self._shared else source
+        return target if ours == "target_embedding.weight" else super().weight_names(ours)
+
+    def default_start(self, pad: int, generation: Settings) -> int:  # noqa: ARG002
+        return pad
+
+    def tokenizer(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
+        return marian_plan(directory, config, tokens)

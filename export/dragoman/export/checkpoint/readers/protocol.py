@@ -1,0 +1,46 @@
+"""What one architecture knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
+from dragoman.export.checkpoint.weights import WeightNames
+from dragoman.export.transformer import TransformerConfig
+
+__all__ = ["Reader", "TokenLimits"]
+
+DEFAULT_TOKENS = 512
+"""The limit of a model whose positions have none, unless one is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """The longest source and target that are asked for; None: as long as the model's positions go."""
+
+    max_source_tokens: int | None = None
+    max_target_tokens: int | None = None
+
+
+class Reader(WeightNames, Protocol):
+    """How an architecture's settings, weights and tokens are called. Made from config.json and the weights' names."""
+
+    architectures: ClassVar[tuple[str, ...]]
+
+    def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None: ...
+
+    def config(self, limits: TokenLimits) -> TransformerConfig:
+        """Our configuration of the same model."""
+
+    def tokens(self, generation: Settings) -> SpecialTokens:
+        """The ids the search must know, except the unknown token's, which the tokenizer knows."""
+
+    def tokenizer(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
+        """What of the checkpoint's files becomes the bundle's tokenizer; all there and agreeing with the embedding."""

@@ -1,0 +1,230 @@
+"""What of a checkpoint's files becomes the bundle's tokenizer, family by family, and where its languages' tokens are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from dragoman.bundle.manifest import Languages, SpecialTokens, TokenizerFiles
+from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.files import read_json, read_settings, require_file
+from dragoman.export.checkpoint.tokenizer_json import AddedTokens, prepare_tokenizer_json, tokenizer_json_of_bpe
+from dragoman.export.checkpoint.vocabulary import check_pieces, check_vocabulary
+from dragoman.export.transformer import TransformerConfig
+
+__all__ = [
+    "LanguageScheme",
+    "TokenizerPlan",
+    "byte_level_plan",
+    "bytes_plan",
+    "fairseq_plan",
+    "google_plan",
+    "m2m100_plan",
+    "marian_plan",
+]
+
+TOKENIZER_JSON = "tokenizer.json"
+SENTENCEPIECE, GOOGLE_SENTENCEPIECE = "sentencepiece.bpe.model", "spiece.model"
+LANGUAGE_PIECE = re.compile(r"<2([A-Za-z_]+)>")
+"""MADLAD-400's way of naming the target language: a piece before the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageScheme:
+    """A family's languages in the order of their ids, and what their tokens do (see Languages)."""
+
+    codes: tuple[str, ...]
+    source: Literal["before", "after", "none"]
+    target: Literal["forced_bos", "decoder_start", "source_before"]
+    form: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerPlan:
+    """The manifest's entry, and the files: copied from the checkpoint, or made from what is there."""
+
+    entry: TokenizerFiles
+    unknown: int | None = None
+    languages: Languages | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    copied: dict[str, Path] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
+
+    def write(self, directory: Path) -> None:
+        """Put the tokenizer's files into `directory`."""
+        for name, path in self.copied.items():
+            shutil.copyfile(path, directory / name)
+        for name, text in self.made.items():
+            (directory / name).write_text(text, encoding="utf-8")
+
+
+def marian_plan(directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
+    """Two sentencepiece models, and pieces looked up in vocab.json."""
+    settings = read_settings(directory / "tokenizer_config.json")
+    files = {"source_model": "source.spm", "target_model": "target.spm", "source_vocabulary": "vocab.json"}
+    sizes = {"vocab.json": config.source_vocabulary}
+    separate = settings.flag("separate_vocabs", (directory / "target_vocab.json").is_file())
+    if separate or config.target_vocabulary != config.source_vocabulary:
+        files["target_vocabulary"] = "target_vocab.json"
+        sizes["target_vocab.json"] = config.target_vocabulary
+    copied = {
+        name: require_file(directory / name, f"the tokenizer's {role.replace('_', ' ')}") for role, name in files.items()
+    }
+    for name, rows in sizes.items():
+        check_vocabulary(directory / name, rows)
+    unknown = read_json(directory / "vocab.json").get("<unk>")
+    silent = {tokens.pad, tokens.eos, tokens.decoder_start, *([] if unknown is None else [unknown])}
+    return TokenizerPlan(
+        TokenizerFiles("marian", files, source_suffix=(tokens.eos,), silent=tuple(sorted(silent))),
+        unknown=unknown,
+        source_language=settings.text("source_lang"),
+        target_language=settings.text("target_lang"),
+        copied=copied,
+    )
+
+
+def byte_level_plan(directory: Path, config: TransformerConfig, tokens: SpecialTokens, begin: int) -> TokenizerPlan:
+    """BART: `<s> text </s>` in a byte-level vocabulary."""
+    if (directory / TOKENIZER_JSON).is_file():
+        text, added = prepare_tokenizer_json(directory / TOKENIZER_JSON)
+    else:
+        vocabulary, merges = (
+            require_file(directory / name, f"the tokenizer's {what}; or {TOKENIZER_JSON}")
+            for name, what in (("vocab.json", "pieces"), ("merges.txt", "merges"))
+        )
+        text, added = tokenizer_json_of_bpe(vocabulary, merges)
+    return _json_plan(text, added, config, tokens, prefix=(begin,), suffix=(tokens.eos,))
+
+
+def fairseq_plan(directory: Path, config: TransformerConfig, tokens: SpecialTokens, scheme: LanguageScheme) -> TokenizerPlan:
+    """NLLB and mBART: sentencepiece's ids moved by one, then a token for each language, then the mask."""
+    settings = read_settings(directory / "tokenizer_config.json")
+    defaults = settings.text("src_lang"), settings.text("tgt_lang")
+    if (directory / TOKENIZER_JSON).is_file():
+        text, added = prepare_tokenizer_json(directory / TOKENIZER_JSON)
+        languages = _languages({code: added.ids[code] for code in scheme.codes if code in added.ids}, scheme, *defaults)
+        return _json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
+    model = require_file(directory / SENTENCEPIECE, f"the tokenizer's model; or {TOKENIZER_JSON}")
+    count = _piece_count(model)
+    ids = {code: count + 1 + at for at, code in enumerate(scheme.codes)}
+    check_pieces(model.name, count + 1 + len(ids) + 1, config.source_vocabulary)
+    languages = _languages(ids, scheme, *defaults)
+    silent = (0, 1, 2, 3, *range(count + 1, config.target_vocabulary))
+    return _sentencepiece_plan(model, languages, tokens, offset=1, unknown=3, silent=silent)
+
+
+def google_plan(
+    directory: Path, config: TransformerConfig, tokens: SpecialTokens, *, offset: int, unknown: int | None
+) -> TokenizerPlan:
+    """T5, mT5, UMT5, MADLAD-400 and Pegasus: `text </s>` with sentencepiece's ids, moved by `offset`."""
+    if (directory / TOKENIZER_JSON).is_file():
+        text, added = prepare_tokenizer_json(directory / TOKENIZER_JSON, LANGUAGE_PIECE)
+        languages = _prefix_languages(added.matched)
+        return _json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
+    model = require_file(directory / GOOGLE_SENTENCEPIECE, f"the tokenizer's model; or {TOKENIZER_JSON}")
+    processor = _open_sentencepiece(model)
+    count = processor.get_piece_size()
+    check_pieces(model.name, count + offset, config.source_vocabulary)
+    pieces = {processor.id_to_piece(at): at + offset for at in range(count)}
+    languages = _prefix_languages({piece: at for piece, at in pieces.items() if LANGUAGE_PIECE.fullmatch(piece)})
+    control = [at + offset for at in range(count) if processor.is_control(at)]
+    unknown = processor.unk_id() if unknown is None else unknown
+    beyond = range(count + offset, config.target_vocabulary)
+    silent = (*range(offset), *control, unknown, tokens.pad, tokens.eos, *beyond)
+    return _sentencepiece_plan(model, languages, tokens, offset=offset, unknown=unknown, silent=silent)
+
+
+def m2m100_plan(directory: Path, config: TransformerConfig, tokens: SpecialTokens, scheme: LanguageScheme) -> TokenizerPlan:
+    """One sentencepiece model, pieces looked up in vocab.json; then a token for each language, and made-up words."""
+    settings = read_settings(directory / "tokenizer_config.json")
+    files = {"source_model": SENTENCEPIECE, "source_vocabulary": "vocab.json"}
+    copied = {
+        name: require_file(directory / name, f"the tokenizer's {role.replace('_', ' ')}") for role, name in files.items()
+    }
+    pieces = read_json(directory / "vocab.json")
+    ids = {code: len(pieces) + at for at, code in enumerate(scheme.codes)}
+    check_vocabulary(directory / "vocab.json", config.source_vocabulary, more=config.source_vocabulary - len(pieces))
+    check_pieces("vocab.json with its languages", len(pieces) + len(ids), config.source_vocabulary)
+    unknown = pieces.get("<unk>", 3)
+    specials = (pieces.get("<s>", 0), tokens.pad, tokens.eos, unknown)
+    silent = tuple(sorted({*specials, *range(len(pieces), config.target_vocabulary)}))
+    return TokenizerPlan(
+        TokenizerFiles("m2m100", files, source_suffix=(tokens.eos,), silent=silent),
+        unknown=unknown,
+        languages=_languages(ids, scheme, settings.text("src_lang"), settings.text("tgt_lang")),
+        copied=copied,
+    )
+
+
+def bytes_plan(config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
+    """ByT5: a byte is its own value plus three."""
+    check_pieces("the bytes with their special tokens", 259, config.source_vocabulary)
+    silent = (0, 1, 2, *range(259, config.target_vocabulary))
+    entry = TokenizerFiles("bytes", {}, source_suffix=(tokens.eos,), silent=silent)
+    return TokenizerPlan(entry, unknown=2)
+
+
+def _json_plan(  # noqa: PLR0917 - one call for all that goes into the entry
+    text: str,
+    added: AddedTokens,
+    config: TransformerConfig,
+    tokens: SpecialTokens,
+    prefix: Sequence[int] = (),
+    suffix: Sequence[int] = (),
+    languages: Languages | None = None,
+) -> TokenizerPlan:
+    check_pieces(TOKENIZER_JSON, added.size, config.source_vocabulary)
+    spare = range(added.size, config.target_vocabulary)
+    silent = {tokens.pad, tokens.eos, *added.special, *spare, *(languages.tokens.values() if languages else ())}
+    entry = TokenizerFiles(
+        "tokenizers",
+        {"tokenizer": TOKENIZER_JSON},
+        source_prefix=tuple(prefix),
+        source_suffix=tuple(suffix),
+        silent=tuple(sorted(silent)),
+    )
+    return TokenizerPlan(entry, unknown=added.unknown, languages=languages, made={TOKENIZER_JSON: text})
+
+
+def _sentencepiece_plan(
+    model: Path, languages: Languages | None, tokens: SpecialTokens, *, offset: int, unknown: int, silent: Iterable[int]
+) -> TokenizerPlan:
+    entry = TokenizerFiles(
+        "sentencepiece",
+        {"model": model.name},
+        {"offset": str(offset)},
+        source_suffix=(tokens.eos,),
+        silent=tuple(sorted({*silent, *(languages.tokens.values() if languages else ())})),
+    )
+    return TokenizerPlan(entry, unknown=unknown, languages=languages, copied={model.name: model})
+
+
+def _languages(ids: dict[str, int], scheme: LanguageScheme, source: str | None, target: str | None) -> Languages | None:
+    if not ids:
+        return None
+    known = [code if code in ids else None for code in (source, target)]
+    return Languages(ids, scheme.source, scheme.target, default_source=known[0], default_target=known[1])
+
+
+def _prefix_languages(pieces: dict[str, int]) -> Languages | None:
+    ids = {match[1]: at for piece, at in pieces.items() if (match := LANGUAGE_PIECE.fullmatch(piece))}
+    return Languages(ids, "none", "source_before") if ids else None
+
+
+def _piece_count(model: Path) -> int:
+    count: int = _open_sentencepiece(model).get_piece_size()
+    return count
+
+
+def _open_sentencepiece(model: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202 - sentencepiece has no types
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"{model} is not a sentencepiece model: {error}") from error

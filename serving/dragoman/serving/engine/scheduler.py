@@ -1,0 +1,251 @@
+"""Which sequences run: they wait in a queue, join batches as slots and rows allow, and give way when memory is short."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+from dragoman.search import search_batch
+from dragoman.serving.engine.batch import DecodingBatch, Quantum
+from dragoman.serving.engine.counters import Counters
+from dragoman.serving.engine.limits import EngineLimits, ModelFacts
+from dragoman.serving.engine.runtime import Runtime
+from dragoman.serving.engine.sequence import Sequence
+from dragoman.serving.engine.slots import NO_SLOTS, KVSlots, encoder_slots
+from dragoman.serving.engine.waiting_queue import WaitingQueue
+
+__all__ = ["Scheduler"]
+
+_FREE_PART = 4
+"""Newcomers wait until this part of a batch's rows is free: a step costs what its rows cost, so that empty ones lose
+nothing, and several sources together are encoded faster …"""
+
+_HELD_STEPS = 4
+"""… but never longer than so many steps."""
+
+_MANY_STEPS = 1 << 20
+
+_SMALL_S = 1.0
+"""After a small sequence others are expected for so long, and rows are kept free for them."""
+
+_ENCODE_S = 0.02
+"""About how long the sources that are encoded between two steps may take."""
+
+Recall = Callable[[], None]
+
+
+class Scheduler:
+    """Batches, one for each beam width and call that runs at once, and the queue before them.
+
+    The batches of one width share its rows evenly, once they are too many for one call. Large sequences (a wide beam, a
+    long text) leave a quarter of the rows to small ones while there are any, which so never wait for them.
+    """
+
+    def __init__(
+        self, runtime: Runtime, model: ModelFacts, limits: EngineLimits, counters: Counters, recall: Recall
+    ) -> None:
+        """`recall` ends the quanta that run, so that every batch can be changed."""
+        self._runtime, self._model, self._limits = runtime, model, limits
+        self._counters, self._recall = counters, recall
+        self.calls_at_once = min(runtime.calls_at_once, limits.max_rows)
+        self.waiting = WaitingQueue(limits, runtime.pads)
+        self.batches: list[DecodingBatch] = []
+        self.slots_limit = limits.kv_slots(model)
+        self._rows_together = min(runtime.rows_together, limits.max_rows)
+        self._orders = itertools.count()
+        self._encode_token_s = 0.0  # measured
+        self._small_until_s, self._expects_small = float("-inf"), False
+
+    # What the engine asks.
+
+    def idle_batches(self) -> list[DecodingBatch]:
+        """Those between their quanta."""
+        return [batch for batch in self.batches if not batch.at_work]
+
+    def admit(self, now: float) -> None:
+        """Let waiting sequences join batches: a bounded number of tokens each time, so that running ones are not held up."""
+        if any(not head.is_large for head in self.waiting.heads()):
+            self._small_until_s = now + _SMALL_S
+        self._expects_small = now < self._small_until_s
+        budgets: dict[DecodingBatch, int] = {}
+        refused: set[tuple[int, bool]] = set()
+        while heads := [head for head in self.waiting.heads() if (head.width, head.is_large) not in refused]:
+            head = heads[0]
+            ready = [batch for batch in self._ready_batches(head.width) if budgets.get(batch, 1) > 0]
+            newcomers = self._take(head, ready, budgets) if ready else []
+            if not newcomers:
+                refused.add((head.width, head.is_large))
+                continue
+            for sequence in newcomers:
+                sequence.order = next(self._orders)
+                if sequence.admitted_s is None:
+                    sequence.admitted_s = now
+
+    def make_room(self, batch: DecodingBatch) -> None:
+        """Reserve slots for the batch's next steps; if memory is short, the latest sequences begin again later."""
+        if not batch.is_full:
+            return
+        batch.grow()
+        if self.reserved_slots().fit(self.slots_limit):
+            return
+        self._recall()
+        while len(running := self._running()) > 1 and not self.reserved_slots().fit(self.slots_limit):
+            latest = max(running, key=_precedence)
+            if latest.batch is not None:
+                latest.batch.leave(latest)
+            self.waiting.put_back(latest)
+            self._counters.preemptions += 1
+        self._release()
+
+    def note(self, batch: DecodingBatch, quantum: Quantum) -> None:
+        """What a batch did: newcomers that could have joined have waited for company, and encoding takes so long."""
+        if len(self.waiting) and quantum.rows < batch.share * batch.width:
+            batch.held += quantum.steps
+        if quantum.encoded_slots and quantum.encode_s:
+            token_s = quantum.encode_s / quantum.encoded_slots
+            self._encode_token_s = 0.8 * self._encode_token_s + 0.2 * token_s if self._encode_token_s else token_s
+
+    def trim(self) -> None:
+        """Give memory back that no sequence uses, when more is held than promised."""
+        if not self._held().fit(self.slots_limit):
+            self._release()
+
+    def steps_for(self, batch: DecodingBatch) -> int:
+        """Of the batch's next quantum: few when newcomers wait for company there."""
+        if len(self.waiting) and len(batch) < batch.share:
+            return max(_HELD_STEPS - batch.held, 1)
+        return _MANY_STEPS
+
+    def is_alone(self, batch: DecodingBatch) -> bool:
+        """Whether every thread can help this batch: the others are empty."""
+        return self._rows_together > 0 and all(other is batch or not len(other) for other in self.batches)
+
+    def remove(self, sequence: Sequence) -> bool:
+        """Take a sequence out, wherever it is; False when its batch is at work, which is recalled for it."""
+        batch = sequence.batch
+        if batch is None:
+            self.waiting.remove(sequence)
+        elif batch.at_work:
+            batch.recalled = True
+            return False
+        else:
+            batch.leave(sequence)
+        return True
+
+    # Admission.
+
+    def _ready_batches(self, width: int) -> list[DecodingBatch]:
+        """Batches that newcomers of this width may join now, the best first; those at work are recalled for them."""
+        own = [batch for batch in self.batches if batch.width == width]
+        while len(own) < self.calls_at_once:
+            own.append(self._open(width))
+        if few := [batch for batch in own if 0 < batch.rows < self._rows_together]:
+            own = [max(few, key=len)]  # the others have a call to themselves, or run empty
+        ready = []
+        for batch in own:
+            free = batch.share - len(batch)
+            has_much_room = free > 0 and _FREE_PART * free >= batch.share
+            if batch.at_work:
+                batch.recalled = batch.recalled or has_much_room
+            elif has_much_room or (free > 0 and batch.held >= _HELD_STEPS):
+                ready.append(batch)
+        return sorted(ready, key=len)
+
+    def _take(self, head: Sequence, ready: list[DecodingBatch], budgets: dict[DecodingBatch, int]) -> list[Sequence]:
+        """Newcomers for the best of the batches that are ready, `head` first; none when it does not fit."""
+        batch = ready[0]
+        budget = budgets.get(batch, self._encode_budget())
+        fair = -(-len(self.waiting) // len(ready))
+        room = _Room(self, batch, head.is_large, min(fair, batch.share - len(batch)))
+        newcomers = self.waiting.take(head, room.take, budget)
+        if newcomers:
+            lengths = [sequence.source_tokens for sequence in newcomers]
+            budgets[batch] = budget - encoder_slots(lengths, self._runtime.pads)
+            batch.add(newcomers)
+            batch.held = 0
+        return newcomers
+
+    def _encode_budget(self) -> int:
+        budget = self._limits.encode_tokens_per_step // self.calls_at_once
+        return min(budget, max(int(_ENCODE_S / self._encode_token_s), 1)) if self._encode_token_s else budget
+
+    def rows_for(self, large: bool) -> int:
+        """Rows that more sequences of this kind may take now."""
+        most = self._limits.max_rows
+        free = most - sum(batch.rows for batch in self.batches)
+        waiting_large = self.waiting.large_width
+        if not waiting_large:
+            return free
+        taken = sum(sequence.width for sequence in self._running() if sequence.is_large)
+        share = max(most * 3 // 4, waiting_large) if self._expects_small else most
+        if large:
+            return min(free, share - taken)
+        # Rows come together for a large sequence that may have them.
+        return free - waiting_large if waiting_large <= share - taken else free
+
+    def slots_beside(self, batch: DecodingBatch) -> KVSlots:
+        """What the other batches leave."""
+        own, cross = self.slots_limit
+        for other in self.batches:
+            if other is not batch:
+                slots = other.slots
+                own, cross = own - slots.own, cross - slots.cross
+        return KVSlots(own, cross)
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(len(batch) for batch in self.batches)
+
+    def _open(self, width: int) -> DecodingBatch:
+        search = search_batch(width, self._model, self._model.target_vocabulary, self._model.choices)
+        share = max(-(-(self._limits.max_rows // width) // self.calls_at_once), self._rows_together // width, 1)
+        self.batches.append(DecodingBatch(search, self._runtime.decoder(width, share), self._runtime, share))
+        return self.batches[-1]
+
+    # Memory.
+
+    def _running(self) -> list[Sequence]:
+        return [sequence for batch in self.batches for sequence in batch.sequences]
+
+    def reserved_slots(self) -> KVSlots:
+        return _sum(batch.slots for batch in self.batches)
+
+    def _held(self) -> KVSlots:
+        return _sum(batch.held_slots for batch in self.batches)
+
+    def _release(self) -> None:
+        for batch in self.idle_batches():
+            batch.release()
+
+
+class _Room:
+    """Rows and slots that are left for one batch, were the sequences that `take` accepted in it already."""
+
+    def __init__(self, scheduler: Scheduler, batch: DecodingBatch, large: bool, most: int) -> None:
+        self._padded = scheduler._runtime.pads
+        self._rows = min(scheduler.rows_for(large), most * batch.width)
+        self._slots = scheduler.slots_beside(batch)
+        self._alone = scheduler.is_empty
+        self._usage, self._width = batch.usage, batch.width
+
+    def take(self, sequence: Sequence) -> bool:
+        """Is there room for this one, too? If so it is counted as being here."""
+        usage = self._usage.plus(sequence.source_tokens, sequence.reserved)
+        fits = usage.slots(self._width, self._padded).fit(self._slots) and self._width <= self._rows
+        if not (fits or self._alone):
+            return False
+        self._alone = False  # a sequence that is alone fits: it was checked when it was submitted
+        self._usage = usage
+        self._rows -= self._width
+        return True
+
+
+def _sum(slots: Iterable[KVSlots]) -> KVSlots:
+    total = NO_SLOTS
+    for each in slots:
+        total = total.plus(each)
+    return total
+
+
+def _precedence(sequence: Sequence) -> tuple[bool, bool, int]:
+    return sequence.priority == "batch", sequence.is_large, sequence.order

@@ -1,0 +1,45 @@
+"""A call of a client-driven session: what is asked, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from dragoman.errors import RequestError
+from dragoman.serving.engine.runtime import TopTokens
+
+__all__ = ["OpenSession", "SessionCall", "StepSession"]
+
+
+class SessionCall:
+    """Given to `Sessions.submit`; comes back in a SessionReply. `owner` is the caller's."""
+
+    __slots__ = ("error", "owner")
+
+    def __init__(self, owner: object = None) -> None:
+        self.owner = owner
+        self.error: RequestError | None = None
+
+
+class OpenSession(SessionCall):
+    """Encode `sources` and keep them; `name` is the new session's."""
+
+    __slots__ = ("name", "sources")
+
+    def __init__(self, sources: Sequence[Sequence[int]], owner: object = None) -> None:
+        super().__init__(owner)
+        self.sources = sources
+        self.name = ""
+
+
+class StepSession(SessionCall):
+    """Decode `rows` (rows, 3): source, parent (row of the previous step, -1 at the first), token."""
+
+    __slots__ = ("candidates", "name", "rows", "top")
+
+    def __init__(self, name: str, rows: npt.NDArray[Any], candidates: int, owner: object = None) -> None:
+        super().__init__(owner)
+        self.name, self.rows, self.candidates = name, rows, candidates
+        self.top: TopTokens | None = None

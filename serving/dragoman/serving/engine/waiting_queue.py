@@ -1,0 +1,121 @@
+"""The queue before the batches: bounded, interactive first, and large sequences never in the way of small ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from dragoman.errors import Overloaded
+from dragoman.serving.engine.limits import EngineLimits
+from dragoman.serving.engine.sequence import Priority, Sequence
+from dragoman.serving.engine.slots import encoder_slots
+
+__all__ = ["WaitingQueue"]
+
+_BEFORE_ONE_BATCH = 8
+"""Batch work is never starved: after so many interactive sequences in a row, one of it goes first."""
+
+_BEFORE_ONE_LARGE = 8
+"""The same for large sequences behind small ones."""
+
+_SIMILAR = 4
+"""Sources that differ by so few tokens are encoded together even if padded: a call costs more than their padding."""
+
+_WINDOW = 64
+"""How many sequences are looked through for some that are encoded well together."""
+
+_Line = dict[Sequence, None]  # in order of arrival; any of them may leave
+
+
+class WaitingQueue:
+    """Sequences that are not in a batch. Four lines: interactive and batch, small and large."""
+
+    def __init__(self, limits: EngineLimits, padded: bool) -> None:
+        self._limits, self._padded = limits, padded
+        self._lines: dict[tuple[Priority, bool], _Line] = {
+            (priority, large): {} for priority in ("interactive", "batch") for large in (False, True)
+        }
+        self._since_batch = self._since_large = 0  # sequences that were taken since one of these was
+        self._ends_s: deque[float] = deque(maxlen=64)  # when the last ones ended
+        self.tokens = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, sequence: Sequence) -> None:
+        """Overloaded when there is no room."""
+        if self._count >= self._limits.max_queue_requests:
+            raise Overloaded(f"the queue is full ({self._count} requests)", self.retry_after_s())
+        if self.tokens + sequence.source_tokens > self._limits.max_queue_tokens and self._count:
+            raise Overloaded(f"the queue is full ({self.tokens} source tokens)", self.retry_after_s())
+        self._line(sequence)[sequence] = None
+        self._count += 1
+        self.tokens += sequence.source_tokens
+
+    def put_back(self, sequence: Sequence) -> None:
+        """At the front: it was running already. Never refused."""
+        line = self._line(sequence)
+        others = list(line)
+        line.clear()
+        line.update(dict.fromkeys([sequence, *others]))
+        self._count += 1
+        self.tokens += sequence.source_tokens
+
+    def remove(self, sequence: Sequence) -> None:
+        del self._line(sequence)[sequence]
+        self._count -= 1
+        self.tokens -= sequence.source_tokens
+
+    def heads(self) -> list[Sequence]:
+        """Who may go next, the best first: the first of each line that has one. If one does not fit, the next may."""
+        first_batch = self._since_batch >= _BEFORE_ONE_BATCH
+        first_large = self._since_large >= _BEFORE_ONE_LARGE
+        ordered = sorted(self._lines, key=lambda line: ((line[0] == "batch") != first_batch, line[1] != first_large))
+        return [next(iter(self._lines[line])) for line in ordered if self._lines[line]]
+
+    @property
+    def large_width(self) -> int:
+        """Rows that the next large sequence needs; 0 when none waits."""
+        heads = (next(iter(line)) for (_, large), line in self._lines.items() if large and line)
+        return max((head.width for head in heads), default=0)
+
+    def take(self, first: Sequence, fits: Callable[[Sequence], bool], budget: int) -> list[Sequence]:
+        """`first` and others of its line that may be encoded with it within `budget` tokens; where sources are padded,
+        those that are about as long. `fits` says whether there is room for one more, and counts it."""
+        if not fits(first):
+            return []
+        taken, lengths = [first], [first.source_tokens]
+        self._took(first)
+        near: Iterable[Sequence] = itertools.islice(self._line(first), _WINDOW)
+        others = [sequence for sequence in near if sequence.width == first.width]
+        if self._padded:
+            others.sort(key=lambda one: abs(one.source_tokens - first.source_tokens))
+        for sequence in others:
+            lengths.append(sequence.source_tokens)
+            too_different = self._padded and max(lengths) - min(lengths) > max(_SIMILAR, max(lengths) // 4)
+            if too_different or encoder_slots(lengths, self._padded) > budget or not fits(sequence):
+                break
+            taken.append(sequence)
+            self._took(sequence)
+        return taken
+
+    def note_end(self, now: float) -> None:
+        """A sequence has ended: the retry hint comes from how often that happens."""
+        self._ends_s.append(now)
+
+    def retry_after_s(self) -> float:
+        """When a quarter of the queue should be gone."""
+        if len(self._ends_s) < 2 or self._ends_s[-1] <= self._ends_s[0]:
+            return 0.5
+        per_sequence_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
+        return min(max(per_sequence_s * self._count / 4, 0.05), 30.0)
+
+    def _line(self, sequence: Sequence) -> _Line:
+        return self._lines[sequence.priority, sequence.is_large]
+
+    def _took(self, sequence: Sequence) -> None:
+        self._since_batch = 0 if sequence.priority == "batch" else self._since_batch + 1
+        self._since_large = 0 if sequence.is_large else self._since_large + 1
+        self.remove(sequence)

@@ -1,0 +1,186 @@
+"""Requests that ask for as much as one request can; none may hold up a neighbour's next token.
+
+They end by themselves: `timeout_ms` bounds what is legal but long, so that nothing is cancelled from the caller's side.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+from hostile.outcomes import Outcome, failed, stream, unary
+from hostile.poisons import command
+from served import Caller, request
+
+LONGEST_MS = 4_000
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+
+ORDINARY = (
+    "The old man and his dog walked along the river until they came to a small house at the edge of the forest. "
+    "Nobody had lived there for many years, and the door was open. "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expensive:
+    """Something to send, and what a server may answer."""
+
+    name: str
+    send: Callable[[Caller], Outcome]
+    is_refused: bool = False
+    """Must it be INVALID_REQUEST?"""
+
+
+def expensive(*, full: bool = False) -> list[Expensive]:
+    """`full`: also what takes a test suite too long."""
+    dots, words = "." * 40_000 + "x", "abc " * 25_000
+    texts = {
+        "40,000 dots": dots,
+        "abc 25,000 times": words,
+        "one word of 100 kB": "x" * 99_999,
+        "100 kB of spaces": "a" + " " * 99_990 + "b.",
+        "33,000 times 。": "。" * 33_000,
+        "50,000 quotation marks": ('."' * 50_000)[:99_999],
+        "100 kB of combining marks": "a" + "\u0301" * 49_000,
+        "100 kB of ordinary text": (ORDINARY * 700)[:99_900],
+    }
+    found = [Expensive(name, partial(_translate, [text])) for name, text in texts.items()]
+    found += [
+        Expensive("40,000 dots, streamed", partial(_stream, dots)),
+        Expensive("abc 25,000 times, streamed", partial(_stream, words)),
+        Expensive("abc 25,000 times, encoder", partial(_encode, [words])),
+        Expensive("1 million lists in COMMAND", partial(_command, "[]", 1_000_000), is_refused=True),
+        Expensive("87,000 lists in COMMAND", partial(_command, "[]", 87_000)),
+        Expensive("65,000 tokens in COMMAND", partial(_command, "[7,9]", 43_000)),
+        Expensive("5 million empty texts", partial(_empty_texts, 5_000_000), is_refused=True),
+        Expensive("20 million empty texts", partial(_empty_texts, 20_000_000), is_refused=True),
+        Expensive("20 million empty texts, raw", partial(_raw_texts, 20_000_000), is_refused=True),
+        Expensive(
+            "widest beam, longest text",
+            partial(_translate, [ORDINARY], beam_size=16, num_hypotheses=16, max_length=500, min_length=499),
+        ),
+        Expensive(
+            "8 widest beams, 1-gram bans",
+            partial(_translate, [ORDINARY + str(n) for n in range(8)], beam_size=16, max_length=500, no_repeat_ngram_size=1),
+        ),
+        Expensive("256 long texts", partial(_translate, [f"{ORDINARY * 3}{n}" for n in range(256)])),
+        Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
+        Expensive("256 prefixes of 400 tokens", partial(_translate, [f"Hi {n}." for n in range(256)], prefix=[9] * 400)),
+        Expensive(
+            "256 texts, 3000 bad words", partial(_translate, [f"Hi {n}." for n in range(256)], bad_words=[[7]] * 3000)
+        ),
+        Expensive("64 rows, all candidates", partial(_drive, 64, 12, "wide")),
+        Expensive("width changes at every step", partial(_drive, 64, 24, "changing")),
+        Expensive("64 sources of 500 tokens, encoder", partial(_encode, [ORDINARY * 10 + str(n) for n in range(64)])),
+    ]
+    if full:
+        found.append(Expensive("70 million empty texts", partial(_empty_texts, 70_000_000), is_refused=True))
+        found.append(Expensive("8 MiB of options", partial(_large_options, 8 << 20), is_refused=True))
+        found.append(Expensive("1 GiB in one text", partial(_large_text, 1 << 30), is_refused=True))
+    return found
+
+
+def _translate(texts: list[str], caller: Caller, **options: object) -> Outcome:
+    asked = {"cache": False, "timeout_ms": LONGEST_MS, **options}
+    return unary(caller.stub, request("translate", texts, asked), timeout_s=90)
+
+
+def _stream(text: str, caller: Caller) -> Outcome:
+    asked = {"cache": False, "timeout_ms": LONGEST_MS}
+    return stream(caller.stub, request("translate_stream", [text], asked), timeout_s=90, metadata=())
+
+
+def _encode(texts: list[str], caller: Caller) -> Outcome:
+    began_s = time.monotonic()
+    try:
+        session, _ = caller.encode(texts)
+        caller.decode(session, {"do": "close"})
+    except grpc.RpcError as error:
+        return failed(error, time.monotonic() - began_s)
+    return Outcome("ok", seconds=time.monotonic() - began_s)
+
+
+def _command(item: str, count: int, caller: Caller) -> Outcome:
+    session, _ = caller.encode(["Hello."])
+    raw = '{"do": "text", "tokens": [' + ",".join([item] * count) + "]}"
+    outcome = unary(caller.stub, command(raw, session), timeout_s=90)
+    caller.decode(session, {"do": "close"})
+    return outcome
+
+
+def _drive(rows: int, steps: int, how: str, caller: Caller) -> Outcome:
+    """A client-driven session with as many rows and candidates as there may be; `changing` widths feed history again."""
+    began_s = time.monotonic()
+    session = None
+    try:
+        session, info = caller.encode([f"{ORDINARY} {n}" for n in range(1 if how == "changing" else rows)])
+        candidates = info["choices"] if how == "wide" else 1
+        before = 0
+        for step in range(steps):
+            width = rows if how == "wide" or step % 2 else 1
+            asked = _step(how, width, before, info["tokens"]["decoder_start"] if step == 0 else 9)
+            caller.decode(session, {"do": "step", "candidates": candidates}, asked)
+            before = width
+    except grpc.RpcError as error:
+        return failed(error, time.monotonic() - began_s)
+    finally:
+        if session is not None:
+            caller.decode(session, {"do": "close"})
+    return Outcome("ok", seconds=time.monotonic() - began_s)
+
+
+def _step(how: str, width: int, before: int, token: int) -> list[tuple[int, int, int]]:
+    """Rows of one step: one for each source, or all of one source."""
+    if how == "wide":
+        return [(row, row if before else -1, token) for row in range(width)]
+    return [(0, min(row, before - 1) if before else -1, token) for row in range(width)]
+
+
+def _empty_texts(count: int, caller: Caller) -> Outcome:
+    """TEXT with so many elements of no bytes, as `bytes_contents`: two bytes each on the wire."""
+    about = service_pb2.ModelInferRequest.InferInputTensor(name="TEXT", datatype="BYTES", shape=[count])
+    tensor = about.SerializeToString() + _field(5, b"\x42\x00" * count)
+    head = service_pb2.ModelInferRequest(model_name="translate").SerializeToString()
+    return _send_raw(caller, head + _field(5, tensor))
+
+
+def _raw_texts(count: int, caller: Caller) -> Outcome:
+    """The same as `raw_input_contents`: four bytes each."""
+    message = service_pb2.ModelInferRequest(model_name="translate")
+    message.inputs.add(name="TEXT", datatype="BYTES", shape=[count])
+    message.raw_input_contents.append(np.zeros(count, "<u4").tobytes())
+    return _send_raw(caller, message.SerializeToString())
+
+
+def _large_options(count: int, caller: Caller) -> Outcome:
+    return unary(caller.stub, request("translate", ["Hello."], json.dumps({"x": "y" * count}).encode()), timeout_s=90)
+
+
+def _large_text(count: int, caller: Caller) -> Outcome:
+    return unary(caller.stub, request("translate", [b"x" * count], {}), timeout_s=90)
+
+
+def _send_raw(caller: Caller, message: bytes) -> Outcome:
+    began_s = time.monotonic()
+    try:
+        caller.channel.unary_unary(METHOD)(message, timeout=90)
+    except grpc.RpcError as error:
+        return failed(error, time.monotonic() - began_s)
+    return Outcome("ok", seconds=time.monotonic() - began_s)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    length, encoded = len(value), bytearray([number << 3 | 2])
+    while length >= 0x80:
+        encoded.append(length & 0x7F | 0x80)
+        length >>= 7
+    encoded.append(length)
+    return bytes(encoded) + value
