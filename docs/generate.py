@@ -59,6 +59,8 @@ def command_line_page() -> str:
         lines += [f"## dragoman {name}", "", summary, ""]
         if example := textwrap.dedent(rest).strip("\n"):
             lines += ["```text", example, "```", ""]
+        if parser.epilog:
+            lines += ["```text", textwrap.dedent(parser.epilog).strip("\n"), "```", ""]
         for group in parser._action_groups:
             actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
             if actions:
