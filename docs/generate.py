@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import importlib
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -51,6 +52,7 @@ def command_line_page() -> str:
         "`dragoman COMMAND --help` shows the same. Exit codes: 0 success, 1 failure, 2 impossible usage, 130 interrupted.",
         "",
     ]
+    os.environ.pop("DRAGOMAN_SERVER", None)  # a default of the commands
     for name, module in commands().items():
         command = importlib.import_module(module)
         parser = argparse.ArgumentParser(prog=f"dragoman {name}", add_help=False)
