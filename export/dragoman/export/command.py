@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--no-kernels",
         action="store_true",
-        help="for the CPU, use ONNX Runtime's own operators only: slower, for a server without dragoman's (docs/kernels.md)",
+        help="for the CPU, use ONNX Runtime's own operators only: slower, for a server without dragoman's (docs/operators.md)",
     )
     add("--force", action="store_true", help="replace an existing bundle")
     add("--json", action="store_true", help="print the manifest as JSON instead of tables")
