@@ -70,6 +70,13 @@ def test_the_backend_exports_only_tritons_interface_and_needs_only_triton_and_gl
         assert all(name.startswith("TRITON") or version for name, _, version in missing)
 
 
+@can_compile
+def test_the_fixes_of_the_embedded_triton_need_the_c_library_alone(tmp_path: Path) -> None:
+    library = build.build_fixes(tmp_path)
+    assert list(tmp_path.iterdir()) == [library]
+    assert exported_symbols(library) == {"TRITONSERVER_DataTypeByteSize", "TRITONSERVER_ErrorNew"}
+
+
 @needs_ziglang
 @pytest.mark.usefixtures("empty_path")
 @pytest.mark.timeout(600)  # the first time it also compiles its C++ library: two minutes on two cores
