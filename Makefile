@@ -14,7 +14,7 @@ PIP     = $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native zig demo test test-zig lint unit integration wheel bench bench-quick soak gpu-check deploy-tools docs clean
+.PHONY: help setup native zig demo test test-zig lint unit integration sanitize wheel bench bench-quick soak gpu-check deploy-tools docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ unit: setup ## the fast tests only
 
 integration: setup ## the tests on the real server only
 	@$(PYTEST) tests/integration tests/chaos tests/security
+
+sanitize: setup ## the tests of the custom operators under the address, undefined-behaviour and thread sanitizers
+	@$(BIN)/python native/sanitize.py
 
 wheel: zig ## the sdist, the manylinux wheel and the pure Python wheel, in dist/
 	@ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/.cache/zig $(BIN)/python -m build --no-isolation
