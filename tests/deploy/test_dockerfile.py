@@ -231,16 +231,15 @@ def test_the_admin_endpoints_and_http_are_closed_in_the_running_server(deployed:
     assert any(flag.startswith(f"--grpc-restricted-protocol={','.join(CLOSED_BY_DEFAULT)}:") for flag in flags)
 
 
-def test_the_containers_flags_are_the_embedded_servers_but_for_the_backends(tmp_path: Path) -> None:
-    """One class writes both; what differs is where the backends lie, which the installation says."""
+def test_the_containers_flags_are_those_of_the_embedded_server(tmp_path: Path) -> None:
+    """Both load our backend from the directory that the installation made."""
 
     def argv(installation: Installation) -> list[str]:
         tls = Tls(Path("/c.pem"), Path("/k.pem"), Path("/roots.pem"))
-        here = Address("127.0.0.1", 8001)
-        return TritonFlags(
-            Path("/models"), installation.backend_directory, here, Address("127.0.0.1", 8002), "token", "prefix", tls=tls
-        ).argv()
+        grpc, metrics = Address("127.0.0.1", 8001), Address("127.0.0.1", 8002)
+        return TritonFlags(Path("/models"), installation.backend_directory, grpc, metrics, "token", tls=tls).argv()
 
-    embedded, container = argv(find_installation(tmp_path / "triton")), argv(official(Path("/opt/tritonserver")))
-    differing = [(ours, theirs) for ours, theirs in zip(embedded, container, strict=True) if ours != theirs]
-    assert [theirs for _, theirs in differing] == ["--backend-directory=/opt/tritonserver/backends"]
+    embedded = find_installation(tmp_path / "triton")
+    container = official(Path("/opt/tritonserver"), embedded.backend_directory)
+    assert container.binary == Path("/opt/tritonserver/bin/tritonserver")
+    assert argv(container) == argv(embedded)
