@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--lowering",
         choices=("native", "portable"),
         help="what the CPU runs: custom operators (native, the default where they are built) or standard ones (portable, "
-        "slower, for a server without dragoman's operators; docs/kernels.md)",
+        "slower, for a server without dragoman's operators; docs/operators.md)",
     )
     add("--force", action="store_true", help="replace an existing bundle")
     add("--json", action="store_true", help="print the manifest as JSON instead of tables")
