@@ -88,7 +88,9 @@ def _request(dice: random.Random, grammar: Grammar) -> tuple[str, bytes]:
     body = _body(dice, grammar)
     headers = {"Host": "x", "Connection": "close", "Content-Length": str(len(body))}
     if dice.random() < 0.25:
-        headers["Inference-Header-Content-Length"] = dice.choice(("0", "1", str(len(body)), str(len(body) + 9), "-1", "x", "9" * 30))
+        headers["Inference-Header-Content-Length"] = dice.choice(
+            ("0", "1", str(len(body)), str(len(body) + 9), "-1", "x", "9" * 30)
+        )
     if dice.random() < 0.1:
         headers["Content-Encoding"] = dice.choice(("gzip", "deflate", "br", ""))
     if dice.random() < 0.1:
@@ -114,7 +116,9 @@ def _chunked(dice: random.Random, body: bytes) -> bytes:
 
 def _body(dice: random.Random, grammar: Grammar) -> bytes:
     if dice.random() < 0.1:
-        return dice.choice((b"", b"[", b"[" * 5000, b"null", b"{}", b'{"inputs": 1}', b"\xff\xfe", b'{"inputs": [' + b"{}," * 3000))
+        return dice.choice(
+            (b"", b"[", b"[" * 5000, b"null", b"{}", b'{"inputs": 1}', b"\xff\xfe", b'{"inputs": [' + b"{}," * 3000)
+        )
     inputs = [_tensor(dice, "TEXT", [dice.choice(TEXTS).decode(errors="replace") for _ in range(dice.choice((1, 1, 2, 5)))])]
     if dice.random() < 0.6:
         inputs.append(_tensor(dice, "OPTIONS", [grammar.options().decode(errors="replace")]))
@@ -124,7 +128,12 @@ def _body(dice: random.Random, grammar: Grammar) -> bytes:
         inputs.append(dice.choice(inputs))
     document: dict[str, object] = {"inputs": inputs}
     if dice.random() < 0.3:
-        document["outputs"] = [{"name": dice.choice(("TRANSLATION", "CHUNK", "STATUS", "X")), "parameters": {"binary_data": dice.random() < 0.5}}]
+        document["outputs"] = [
+            {
+                "name": dice.choice(("TRANSLATION", "CHUNK", "STATUS", "X")),
+                "parameters": {"binary_data": dice.random() < 0.5},
+            }
+        ]
     if dice.random() < 0.3:
         document |= {"TEXT": "Hello.", "OPTIONS": "{}", "id": dice.choice(("1", "x" * 500))}
     text = json.dumps(document)
