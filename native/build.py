@@ -33,14 +33,17 @@ HERE = Path(__file__).resolve().parent
 OPS, BACKEND = HERE / "ops", HERE / "triton_backend"
 PACKAGE = HERE.parent / "core" / "dragoman" / "native"
 """Where the libraries are put: `dragoman.native` looks for them beside itself."""
-SOURCES = ("best_tokens.cpp", "loops.cpp", "register.cpp", "team.cpp")
-LOOPS = tuple(f"loops/{name}.cpp" for name in ("attention", "products", "rows", "table"))
+SOURCES = ("kernels.cpp", "register.cpp", "thread_pool.cpp", "top_k.cpp")
+KERNELS = tuple(
+    f"kernels/{name}.cpp" for name in ("activation", "attention", "log_sum_exp", "matmul", "norm", "quantise", "table")
+)
 OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
 FIXES_NAME = "libtriton_fixes.so"
 FIXES_SOURCES = ("embedded_fixes.cpp",)
-CLIENT_SOURCES = tuple(
-    f"{name}.cpp" for name in ("channel", "engine_client", "failure", "frames", "routes", "suspects", "text")
+CLIENT_SOURCES = (
+    *("channel.cpp", "engine_client.cpp", "failure.cpp", "frames.cpp", "pending.cpp", "poller.cpp", "routes.cpp"),
+    *("suspects.cpp", "text.cpp"),
 )
 """The backend's connection to the engines: what its tests compile without a Triton."""
 BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
@@ -48,7 +51,7 @@ EXPORTS = "exports.map"
 """The linker's list of a library's public functions, in the directory of its sources; all other symbols are hidden."""
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
-    # What makes loops vectors: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
+    # For vectorisation: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
     "-fno-math-errno -fno-trapping-math -ffp-contract=fast"
 )
 MACHINES = ("x86_64", "amd64")
@@ -57,7 +60,7 @@ PROCESSORS = {
     "avx2": "-march=x86-64-v3",
     "avx512": "-march=x86-64-v4 -mavx512vnni -mprefer-vector-width=512",
 }
-"""The loops are compiled for each of these; the library chooses where it runs (`loops.cpp`)."""
+"""The kernels are compiled for each of these; the library chooses when it is loaded (`kernels.cpp`)."""
 COMPILERS = ("g++", "clang++", "c++")
 ZIG_TARGET = "x86_64-linux-gnu.2.28"  # the oldest glibc that its libraries run on
 ZIG_CACHE = HERE.parent / ".cache" / "zig"
@@ -101,7 +104,7 @@ def flags() -> list[str]:
 def build_ops(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
     """Compile the operators into `directory`; an old library stays until the new one is complete."""
     _require_supported()
-    _require(OPS, (*SOURCES, *LOOPS, EXPORTS))
+    _require(OPS, (*SOURCES, *KERNELS, EXPORTS))
     command = [*(command or compiler()), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         library = _linked(command, compiled(command, Path(scratch)), Path(scratch) / OPS_NAME, OPS / EXPORTS)
@@ -128,12 +131,12 @@ def _build_in_triton(directory: Path, command: list[str] | None, name: str, sour
 
 
 def compiled(command: list[str], scratch: Path) -> list[Path]:
-    """The operators' objects: of the loops once for each processor, in a directory of its name."""
+    """The operators' objects: the kernels once for each instruction set, in a directory of its name."""
     units = [(command, OPS / source, scratch / "common") for source in SOURCES]
     for processor, options in PROCESSORS.items():
         march = options.replace("x86-64-v", "x86_64_v") if _is_zig(command) else options
-        loops = [*command, f"-DDRAGOMAN_PROCESSOR={processor}", *march.split()]
-        units += [(loops, OPS / source, scratch / processor) for source in LOOPS]
+        kernels = [*command, f"-DDRAGOMAN_PROCESSOR={processor}", *march.split()]
+        units += [(kernels, OPS / source, scratch / processor) for source in KERNELS]
     return _objects(units)
 
 

@@ -1,4 +1,4 @@
-"""One of our operators alone, in the real ONNX Runtime."""
+"""One custom operator alone, in the real ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from dragoman import native
 
-__all__ = ["Array", "close", "floats", "ints", "random", "run"]
+__all__ = ["BEST", "Array", "Integers", "close", "floats", "ints", "model", "opened", "quantised", "random", "run"]
 
 Array = NDArray[np.generic]
+Integers = tuple[Array, Array, Array]
+BEST = (TensorProto.INT64, TensorProto.FLOAT, TensorProto.FLOAT)
 random = np.random.default_rng(11)
 
 
@@ -29,36 +31,47 @@ def close(ours: Array, expected: Array, tolerance: float = 2e-6) -> None:
     np.testing.assert_allclose(ours, expected, atol=tolerance, rtol=tolerance)
 
 
-def session(
-    name: str, inputs: Sequence[Array], outputs: Sequence[int], **attributes: object
-) -> onnxruntime.InferenceSession:
-    names = [f"in{at}" for at in range(len(inputs))]
-    made = [f"out{at}" for at in range(len(outputs))]
-    kinds = [helper.np_dtype_to_tensor_dtype(array.dtype) for array in inputs]
+def quantised(x: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Each row on a grid of 128 steps between its smallest and its largest number, as the int8 operators read it."""
+    least, greatest = x.min(1, keepdims=True).astype(np.float64), x.max(1, keepdims=True).astype(np.float64)
+    step = np.where(greatest > least, (greatest - least) / 127, 1)
+    return np.floor((x - least) / step + 0.5) * step + least
+
+
+def model(nodes: Sequence[NodeProto], inputs: dict[str, Array], outputs: dict[str, int]) -> ModelProto:
     graph = helper.make_graph(
-        [helper.make_node(name, names, made, domain="dragoman", **attributes)],
-        "one operator",
+        nodes,
+        "custom operators",
         [
-            helper.make_tensor_value_info(n, kind, [None] * array.ndim)
-            for n, kind, array in zip(names, kinds, inputs, strict=True)
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
+            for name, array in inputs.items()
         ],
-        [helper.make_tensor_value_info(n, kind, [None, None]) for n, kind in zip(made, outputs, strict=True)],
+        [helper.make_tensor_value_info(name, kind, [None, None]) for name, kind in outputs.items()],
     )
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("dragoman", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def opened(made: ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     options.register_custom_ops_library(str(native.ops_library()))
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def run(name: str, *inputs: Array, outputs: Sequence[int] = (TensorProto.FLOAT,), **attributes: object) -> list[Array]:
-    """The operator on arrays where they lie: it may write to them."""
-    opened = session(name, inputs, outputs, **attributes)
-    binding = opened.io_binding()
-    for at, array in enumerate(inputs):
-        binding.bind_input(f"in{at}", "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-    for at in range(len(outputs)):
-        binding.bind_output(f"out{at}")
-    opened.run_with_iobinding(binding)
+def run(
+    name: str, *inputs: Array | None, outputs: Sequence[int] = (TensorProto.FLOAT,), **attributes: object
+) -> list[Array]:
+    """The operator on arrays where they lie: it may write to them. None is an input that is missing."""
+    names = ["" if array is None else f"in{at}" for at, array in enumerate(inputs)]
+    given = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
+    made = {f"out{at}": kind for at, kind in enumerate(outputs)}
+    node = helper.make_node(name, names, list(made), domain="dragoman", **attributes)
+    session = opened(model([node], given, made))
+    binding = session.io_binding()
+    for bound, array in given.items():
+        binding.bind_input(bound, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+    for bound in made:
+        binding.bind_output(bound)
+    session.run_with_iobinding(binding)
     return binding.copy_outputs_to_cpu()

@@ -1,43 +1,43 @@
-// All operators, as ONNX Runtime hears of them, and what else can be asked of the library.
-#include "loops.hpp"
+// The functions that the library exports: ONNX Runtime calls the first, Python the others.
+#include <memory>
+
+#include "kernels.hpp"
+#include "onnxruntime_api.hpp"
+#include "operator.hpp"
 #include "operators/attention.hpp"
-#include "operators/best.hpp"
-#include "operators/products.hpp"
-#include "operators/rows.hpp"
-#include "runtime.hpp"
-#include "team.hpp"
+#include "operators/best_tokens.hpp"
+#include "operators/embedding.hpp"
+#include "operators/linear.hpp"
+#include "operators/norm.hpp"
+#include "thread_pool.hpp"
 
 namespace dragoman {
 namespace {
 
 template <class Kernel>
-void add(const OrtApi* api, OrtDomain* domain) {
-  static const Operator<Kernel> instance;
-  check(api, Call::kAddToDomain, static_cast<OrtStatus* (*)(OrtDomain*, const OrtCustomOp*)>(nullptr), domain,
-        static_cast<const OrtCustomOp*>(&instance));
+void add(const OrtApi& api, OrtCustomOpDomain* domain) {
+  // Never destroyed: sessions refer to operators for as long as they live, which may be until the process ends.
+  static const auto* const made = new Operator<Kernel>(api);
+  check(api, api.CustomOpDomain_Add(domain, made));
 }
 
-void add_all(const OrtApi* api, OrtSessionOptions* options) {
-  OrtDomain* domain = nullptr;  // ONNX Runtime's sessions refer to it for as long as they live: it is never released
-  check(api, Call::kCreateDomain, static_cast<OrtStatus* (*)(const char*, OrtDomain**)>(nullptr), "dragoman", &domain);
-  add<SourceAttention>(api, domain);
-  add<StepAttention>(api, domain);
-  add<CrossAttention>(api, domain);
-  add<AddNorm>(api, domain);
-  add<Silu>(api, domain);
-  add<Linear>(api, domain);
-  add<FloatLinear>(api, domain);
-  add<Embed>(api, domain);
-  add<FloatEmbed>(api, domain);
-  add<BestOutputs>(api, domain);
-  add<FloatBestOutputs>(api, domain);
-  check(api, Call::kAddDomain, static_cast<OrtStatus* (*)(OrtSessionOptions*, OrtDomain*)>(nullptr), options, domain);
+template <class... Kernels>
+void add_each(const OrtApi& api, OrtCustomOpDomain* domain) {
+  (add<Kernels>(api, domain), ...);
 }
 
-struct OrtApiBase {
-  const OrtApi* (*api)(std::uint32_t);
-  const char* (*version)();
-};
+void add_all(const OrtApi& api, OrtSessionOptions* options) {
+  OrtCustomOpDomain* made = nullptr;
+  check(api, api.CreateCustomOpDomain("dragoman", &made));
+  std::unique_ptr<OrtCustomOpDomain, void (*)(OrtCustomOpDomain*)> domain(made, api.ReleaseCustomOpDomain);
+  add_each<SourceAttention, StepAttention, CrossAttention>(api, made);
+  add_each<Norm, AddNorm>(api, made);
+  add_each<Linear, FloatLinear, GatedLinear, FloatGatedLinear>(api, made);
+  add_each<Embed, FloatEmbed>(api, made);
+  add_each<BestOutputs, FloatBestOutputs>(api, made);
+  check(api, api.AddCustomOpDomain(options, made));
+  domain.release();  // sessions refer to the domain, too
+}
 
 }  // namespace
 }  // namespace dragoman
@@ -45,19 +45,28 @@ struct OrtApiBase {
 #define DRAGOMAN_PUBLIC extern "C" __attribute__((visibility("default")))
 
 // The one name that ONNX Runtime looks for.
-DRAGOMAN_PUBLIC dragoman::OrtStatus* RegisterCustomOps(
-    dragoman::OrtSessionOptions* options, const dragoman::OrtApiBase* base) {
-  const dragoman::OrtApi* api = base->api(dragoman::kApiVersion);
+DRAGOMAN_PUBLIC dragoman::OrtStatus* RegisterCustomOps(dragoman::OrtSessionOptions* options,
+                                                       const dragoman::OrtApiBase* base) noexcept {
+  const dragoman::OrtApi* api = base->GetApi(dragoman::kOrtApiVersion);
+  if (api == nullptr) {  // too old; the first version has what says so
+    const dragoman::OrtApi* first = base->GetApi(1);
+    return first->CreateStatus(dragoman::OrtErrorCode::kFail, "dragoman's operators need ONNX Runtime 1.18 or later");
+  }
+  return dragoman::guarded(*api, "dragoman", [&] { dragoman::add_all(*api, options); });
+}
+
+// The instruction set that the kernels use here.
+DRAGOMAN_PUBLIC const char* dragoman_processor() noexcept { return dragoman::kernels().processor; }
+
+// 0, or -1 if so many threads can't be started.
+DRAGOMAN_PUBLIC int dragoman_pool_resize(int threads) noexcept {
   try {
-    dragoman::add_all(api, options);
-    return nullptr;
-  } catch (const std::exception& error) {
-    return dragoman::failure(api, error.what());
+    dragoman::ThreadPool::instance().resize(threads);
+    return 0;
+  } catch (...) {
+    return -1;
   }
 }
 
-// For who loads the library by itself.
-DRAGOMAN_PUBLIC const char* dragoman_processor() { return dragoman::loops().processor; }
-DRAGOMAN_PUBLIC void dragoman_resize_team(int threads) { dragoman::Team::instance().resize(threads); }
-DRAGOMAN_PUBLIC void dragoman_begin_turn() { dragoman::Team::instance().begin_turn(); }
-DRAGOMAN_PUBLIC void dragoman_end_turn() { dragoman::Team::instance().end_turn(); }
+DRAGOMAN_PUBLIC void dragoman_pool_enter() noexcept { dragoman::ThreadPool::instance().enter(); }
+DRAGOMAN_PUBLIC void dragoman_pool_leave() noexcept { dragoman::ThreadPool::instance().leave(); }

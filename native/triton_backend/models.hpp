@@ -1,4 +1,5 @@
-// Our Triton models (dragoman.wire.MODELS): which inputs make a request's frame, and which outputs an answer's frame becomes.
+// Our Triton models (dragoman.wire.MODELS): which inputs make a request's frame, and which outputs an answer's frame
+// becomes.
 #pragma once
 
 #include <optional>

@@ -25,8 +25,10 @@ struct InputSpec {
   std::uint64_t Limits::*max_bytes;  // of one string
 };
 
-// Reads a request's inputs. Sizes are checked before a byte is copied; throws RefusedRequest with the value and the limit.
-void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits, Request& request);
+// Reads a request's inputs. Sizes are checked before a byte is copied; throws RefusedRequest with the value and the
+// limit.
+void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits,
+                 Request& request);
 
 // Which outputs the caller asked for.
 std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request);

@@ -8,7 +8,8 @@ namespace {
 
 TRITONSERVER_Error_Code status_of(const std::string& code) {
   if (code == code::kInvalidRequest) return TRITONSERVER_ERROR_INVALID_ARG;
-  if (code == code::kOverloaded || code == code::kDraining || code == code::kRestarting) return TRITONSERVER_ERROR_UNAVAILABLE;
+  if (code == code::kOverloaded || code == code::kDraining || code == code::kRestarting)
+    return TRITONSERVER_ERROR_UNAVAILABLE;
   if (code == code::kDeadlineExceeded || code == code::kCancelled) return TRITONSERVER_ERROR_CANCELLED;
   if (code == code::kSessionLost) return TRITONSERVER_ERROR_NOT_FOUND;
   return TRITONSERVER_ERROR_INTERNAL;
@@ -102,8 +103,8 @@ void TritonReply::send_error(const Failure& failure) {
 
 void TritonReply::release(bool is_success) noexcept {
   const std::uint64_t ended_ns = now_ns();
-  ignore(TRITONBACKEND_ModelInstanceReportStatistics(
-      instance_, request_, is_success, began_ns_, began_ns_, ended_ns, ended_ns));
+  ignore(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, is_success, began_ns_, began_ns_, ended_ns,
+                                                     ended_ns));
   ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, 1, began_ns_, began_ns_, ended_ns, ended_ns));
   ignore(TRITONBACKEND_RequestRelease(request_, kReleaseAll));
   is_released_ = true;

@@ -13,8 +13,8 @@ namespace dragoman {
 
 // Owns Triton's request until its last response, which also tells Triton's statistics how long it took.
 //
-// A stream never gets an error response, which with `triton_grpc_error` in the call's metadata brings Triton down now and
-// then: the state of the call is released twice. It ends with an ordinary response that has the error in DETAILS.
+// A stream never gets an error response, which with `triton_grpc_error` in the call's metadata brings Triton down now
+// and then: the state of the call is released twice. It ends with an ordinary response that has the error in DETAILS.
 class TritonReply : public Reply {
  public:
   TritonReply(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, const Model& model);

@@ -79,28 +79,39 @@ async def in_order(
 ) -> AsyncGenerator[Translation, None]:
     """Translate `source` with many requests in flight; closing the generator cancels them."""
     waiting: deque[tuple[Batch, Task[list[Translation]] | None]] = deque()  # None: only blank lines
+    broken: Exception | None = None
     more = True
     try:
         while more or waiting:
             while more and _has_room(waiting, window):
-                batch = await anext(source, None)
-                if batch is None:
-                    more = False
-                else:
+                batch = await _next(source)
+                if isinstance(batch, Batch):
                     waiting.append((batch, calls.spawn(send(batch.texts)) if batch.texts else None))
+                else:
+                    broken, more = batch, False
             unanswered = [task for _, task in waiting if task is not None and not task.done]
             if unanswered and unanswered[0] is waiting[0][1]:
                 await calls.wait_any(unanswered)
             elif waiting:
-                batch, task = waiting.popleft()
-                async for translation in _finish(batch, None if task is None else task.result(), send, noun):
+                head, task = waiting.popleft()
+                async for translation in _finish(head, None if task is None else task.result(), send, noun):
                     yield translation
+        if broken is not None:
+            raise broken
     finally:
         left = [task for _, task in waiting if task is not None]
         for task in left:
             task.cancel()
         for task in left:
             await task.ended()
+
+
+async def _next(source: AsyncIterator[Batch]) -> Batch | Exception | None:
+    """None at the end; the error of a line that can't be read, so that the lines before it are finished first."""
+    try:
+        return await anext(source, None)
+    except Exception as error:
+        return error
 
 
 def _has_room(waiting: deque[tuple[Batch, Task[list[Translation]] | None]], window: Window) -> bool:

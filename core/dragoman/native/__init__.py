@@ -70,14 +70,15 @@ class ThreadPool:
 
     def __init__(self, path: Path, threads: int) -> None:
         opened = _opened(path)
-        opened.dragoman_resize_team(threads)
-        self._begin_turn, self._end_turn = opened.dragoman_begin_turn, opened.dragoman_end_turn
+        if opened.dragoman_pool_resize(threads) != 0:
+            raise OSError(f"{threads} threads can't be started; is there a limit on this process?")
+        self._enter, self._leave = opened.dragoman_pool_enter, opened.dragoman_pool_leave
 
     def __enter__(self) -> None:
-        self._begin_turn()
+        self._enter()
 
     def __exit__(self, *_error: object) -> None:
-        self._end_turn()
+        self._leave()
 
 
 def _opened(path: Path) -> ctypes.PyDLL:

@@ -1,6 +1,6 @@
 """Greedy, beam and sampling search in numpy: pure, shared by the engine, the verification and the client.
 
-A search never sees the model. It says what to feed next (`tokens`, `positions`, `parents`) and how many best tokens it
+A search never sees the model. It tells what to feed next (`tokens`, `positions`, `parents`) and how many best tokens it
 needs (`candidates`); whoever runs the model gives them back to `advance`.
 """
 

@@ -34,7 +34,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The best continuations of some groups, best first: (groups, 2 * width) each."""
+    """The best continuations of some sequences, best first: (sequences, 2 * width) each."""
 
     sums: Scores
     rows: Ids
@@ -43,60 +43,60 @@ class _Best:
 
 
 class BeamBatch(SearchBatch):
-    """Keeps the `width` best rows of each group. Processors work on log-probabilities."""
+    """Keeps the `width` best rows of each sequence. Processors work on log-probabilities."""
 
     _columns = ("_scores", "_floor", "_open", "_stops", "_divisor")
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
         super().__init__(width, tokens, vocabulary, choices)
         self._wanted = 2 * width  # each row may end, and then as many others must be there to go on
-        groups = len(self._length)
-        self._scores = np.zeros((groups, width), np.float32)  # sums of log-probabilities, best first
-        self._floor = np.zeros(groups, np.float32)  # what a running row must be able to beat
-        self._open = np.ones(groups, np.bool_)  # a running row may still beat it
-        self._stops = np.zeros(groups, np.bool_)  # enough has ended for who stops at the first
-        self._divisor = np.ones((groups, _TABLE), np.float32)  # length penalty by the number of tokens generated
+        sequences = len(self._length)
+        self._scores = np.zeros((sequences, width), np.float32)  # sums of log-probabilities, best first
+        self._floor = np.zeros(sequences, np.float32)  # what a running row must be able to beat
+        self._open = np.ones(sequences, np.bool_)  # a running row may still beat it
+        self._stops = np.zeros(sequences, np.bool_)  # enough have ended where the search stops at the first
+        self._divisor = np.ones((sequences, _TABLE), np.float32)  # length penalty by the number of tokens generated
         self._ended: list[list[_Ended]] = []  # best first, at most `width`
-        self._full = 0  # groups that have all the hypotheses they need
+        self._full = 0  # sequences that have all the hypotheses they need
         self._shrinks = 1.0  # the most that a length penalty makes of a score: a negative one multiplies
 
-    def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
+    def hypotheses(self, sequence: int) -> tuple[Hypothesis, ...]:
         found = []
-        if not self._ended[group]:  # every continuation was forbidden: what there is so far
-            self._ended[group].append(_Ended(self._scores[group, 0], self._said[group][0][1:]))
-        for ended in self._ended[group][: self._options[group].num_hypotheses]:
+        if not self._ended[sequence]:  # every continuation was forbidden: what there is so far
+            self._ended[sequence].append(_Ended(self._scores[sequence, 0], self._history[sequence][0][1:]))
+        for ended in self._ended[sequence][: self._options[sequence].num_hypotheses]:
             tokens = tuple(ended.tokens)
             found.append(Hypothesis(tokens, float(ended.score), "eos" if tokens[-1] == self._eos else "length"))
         return tuple(found)
 
-    def decided(self, group: int) -> tuple[int, ...]:
+    def decided(self, sequence: int) -> tuple[int, ...]:
         """What every running row and every hypothesis that has ended begin with."""
-        if self._length[group] <= self._prompt[group]:
-            return self._options[group].prefix
-        alive = (self._scores[group] > _NEVER / 2).tolist()
+        if self._length[sequence] <= self._prompt[sequence]:
+            return self._options[sequence].prefix
+        alive = (self._scores[sequence] > _NEVER / 2).tolist()
         alive[0] = True
-        rows = [said[1:] for said, lives in zip(self._said[group], alive, strict=True) if lives]
-        return tuple(_common([*rows, *(ended.tokens for ended in self._ended[group])]))
+        rows = [tokens[1:] for tokens, lives in zip(self._history[sequence], alive, strict=True) if lives]
+        return tuple(_common([*rows, *(ended.tokens for ended in self._ended[sequence])]))
 
-    def _start_group(self, group: int) -> None:
+    def _start_sequence(self, sequence: int) -> None:
         # All rows are the same at first: only one may be continued, or all beams would be copies of it.
-        self._scores[group], self._scores[group, 0] = _NEVER, 0.0
-        self._floor[group], self._open[group], self._stops[group] = _NEVER, True, False
-        options = self._options[group]
+        self._scores[sequence], self._scores[sequence, 0] = _NEVER, 0.0
+        self._floor[sequence], self._open[sequence], self._stops[sequence] = _NEVER, True, False
+        options = self._options[sequence]
         if (longest := options.max_length + 2) > self._divisor.shape[1]:
             wider = np.ones((len(self._divisor), max(longest, 2 * self._divisor.shape[1])), np.float32)
             wider[:, : self._divisor.shape[1]] = self._divisor
             self._divisor = wider
         if options.early_stopping == "never" and options.length_penalty > 0.0:  # hopes for the longest
-            self._divisor[group] = options.max_length**options.length_penalty
+            self._divisor[sequence] = options.max_length**options.length_penalty
         else:
-            self._divisor[group, :longest] = _penalties(options.length_penalty, longest)
+            self._divisor[sequence, :longest] = _penalties(options.length_penalty, longest)
         self._ended.append([])
         self._shrinks = max(self._shrinks, options.max_length ** max(-options.length_penalty, 0.0))
 
-    def leave(self, group: int) -> None:
-        self._full -= int(self._floor[group] != _NEVER)
-        super().leave(group)
+    def leave(self, sequence: int) -> None:
+        self._full -= int(self._floor[sequence] != _NEVER)
+        super().leave(sequence)
 
     def _catch_up(self) -> None:
         """Nothing is ever put off."""
@@ -108,7 +108,7 @@ class BeamBatch(SearchBatch):
         over = self._length[live] + 1 == self._limit[live]  # (live,)
         any_ended = self._take(live, self._best(live, tokens, scores), over.tolist())
         if not any_ended and not self._full and self._scores[live, 0].min() > _NEVER / self._shrinks:
-            return []  # nobody has all the hypotheses that it needs: nobody can be done
+            return []  # none has all the hypotheses that it needs: none can be done
         return self._done(live, ~over)
 
     def _go_on(self, tokens: Ids, log_probs: Scores) -> list[int] | None:
@@ -120,7 +120,7 @@ class BeamBatch(SearchBatch):
         return self._done(live) if any_ended or self._full else []
 
     def _best(self, live: slice | Ids, tokens: Ids, scores: Scores) -> _Best:
-        """The best continuations of each group, twice as many as it has rows: each row may end."""
+        """The best continuations of each sequence, twice as many as it has rows: each row may end."""
         count, width, candidates = tokens.shape
         sums = (scores + self._scores[live][:, :, None]).reshape(count, -1)  # (live, width * candidates)
         best = (-sums).argsort(axis=1, kind="stable")[:, : 2 * width]
@@ -131,59 +131,59 @@ class BeamBatch(SearchBatch):
         return _Best(sums.take(best), rows, best_tokens, best_tokens.tolist())
 
     def _take(self, live: slice | Ids, best: _Best, over: list[bool]) -> bool:
-        """They take the places of the rows, except those that end: all, in a group that is `over`. Whether some have."""
+        """They take the places of the rows, except those that end: all, in a sequence that is `over`. Whether some have."""
         width, any_ended = self.width, False
-        # As if nobody ended; those who do are looked at one by one.
+        # As if none ended; those that do are handled one by one.
         self._scores[live], self._parents[live] = best.sums[:, :width], best.rows[:, :width]
         self._fed[live] = best.ids[:, :width]
-        groups = self._every[live].tolist()
-        for at, (group, rows, tokens) in enumerate(zip(groups, best.rows.tolist(), best.tokens, strict=True)):
+        sequences = self._every[live].tolist()
+        for at, (sequence, rows, tokens) in enumerate(zip(sequences, best.rows.tolist(), best.tokens, strict=True)):
             if over[at] or self._eos in tokens:
                 any_ended = True
-                self._go_on_without_ended(group, best.sums[at], rows, tokens, over[at])
+                self._go_on_without_ended(sequence, best.sums[at], rows, tokens, over[at])
             else:
-                self._extend(group, rows[:width], tokens[:width])
+                self._extend(sequence, rows[:width], tokens[:width])
         self._length[live] += 1
         return any_ended
 
-    def _extend(self, group: int, parents: list[int], tokens: list[int]) -> None:
-        said = self._said[group]
-        self._said[group] = [[*said[parent], token] for parent, token in zip(parents, tokens, strict=True)]
+    def _extend(self, sequence: int, parents: list[int], tokens: list[int]) -> None:
+        history = self._history[sequence]
+        self._history[sequence] = [[*history[parent], token] for parent, token in zip(parents, tokens, strict=True)]
 
-    def _go_on_without_ended(self, group: int, sums: Scores, rows: list[int], tokens: list[int], over: bool) -> None:
-        """Of the best continuations of a group, (2 * width) each, some have ended: the others go on."""
+    def _go_on_without_ended(self, sequence: int, sums: Scores, rows: list[int], tokens: list[int], over: bool) -> None:
+        """Of the best continuations of a sequence, (2 * width) each, some have ended: the others go on."""
         ends = [over or token == self._eos for token in tokens]
         if any(ends[: self.width]):
-            self._end_some(group, sums, ends, rows, tokens)
+            self._end_some(sequence, sums, ends, rows, tokens)
         going = sorted(range(len(ends)), key=ends.__getitem__)[: self.width]  # best first, as they were
         kept = sums[going]
         if ends[going[-1]]:  # nothing else is left
             kept = kept + np.array([ends[at] for at in going]) * _NEVER
-        self._scores[group] = kept
+        self._scores[sequence] = kept
         parents, fed = [rows[at] for at in going], [tokens[at] for at in going]
-        self._parents[group], self._fed[group] = parents, fed
-        self._extend(group, parents, fed)
+        self._parents[sequence], self._fed[sequence] = parents, fed
+        self._extend(sequence, parents, fed)
 
-    def _end_some(self, group: int, sums: Scores, ends: list[bool], rows: list[int], tokens: list[int]) -> None:
+    def _end_some(self, sequence: int, sums: Scores, ends: list[bool], rows: list[int], tokens: list[int]) -> None:
         """Keep the best of what has ended; only the first `width` candidates may, the others are there to go on."""
-        options, width, said = self._options[group], self.width, self._said[group]
-        ended = self._ended[group]
+        options, width, history = self._options[sequence], self.width, self._history[sequence]
+        ended = self._ended[sequence]
         if options.early_stopping == "first" and len(ended) == width:
             return
-        generated = len(said[0]) - len(options.prefix)  # the new token is one, the start token none
+        generated = len(history[0]) - len(options.prefix)  # the new token is one, the start token none
         scores = sums / np.float32(generated**options.length_penalty)
         for at in range(width):
             if ends[at]:
-                ended.append(_Ended(scores[at], [*said[rows[at]][1:], tokens[at]]))
+                ended.append(_Ended(scores[at], [*history[rows[at]][1:], tokens[at]]))
         ended.sort(key=lambda one: -one.score)
         del ended[width:]
         if len(ended) == width:
-            self._full += self._floor[group] == _NEVER
-            self._floor[group] = ended[-1].score
-            self._stops[group] = options.early_stopping == "first"
+            self._full += self._floor[sequence] == _NEVER
+            self._floor[sequence] = ended[-1].score
+            self._stops[sequence] = options.early_stopping == "first"
 
     def _done(self, live: slice | Ids, may_go_on: npt.NDArray[np.bool_] | bool = True) -> list[int]:
-        """The groups of which no running row can improve the answer any more, highest first."""
+        """The sequences of which no running row can improve the answer any more, highest first."""
         generated = self._length[live] - self._prompt[live]
         possible = self._scores[live, 0] / self._divisor[self._every[live], generated]
         self._open[live] &= possible > self._floor[live]

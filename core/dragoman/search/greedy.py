@@ -21,95 +21,95 @@ class GreedyBatch(SearchBatch):
         super().__init__(1, tokens, vocabulary, choices)
         self._total: list[float] = []  # sum of the log-probabilities
         self._samplers: list[Sampler | None] = []
-        self._ahead = 0  # steps of `say_best` that the arrays do not know of yet
+        self._ahead = 0  # steps of `advance_best` that the arrays do not know of yet
 
     @property
     def takes_best(self) -> bool:
-        """Whether the next step most likely says the best token of each group: `say_best` then needs no other candidates."""
-        if self._particular:
+        """Whether the next step most likely generates the best tokens: `advance_best` needs no other candidates."""
+        if self._individual:
             return False
-        if self._calm <= 0:
+        if self._uneventful <= 0:
             self._catch_up()
-        return self._calm_steps() > 0
+        return self._uneventful_steps() > 0
 
     @property
     def follows_best(self) -> bool:
-        """Whether the last step said the best tokens, which are fed next, and nobody came or went since."""
+        """Whether the last step generated the best tokens, which are fed next, in the same batch."""
         return self._ahead > 0
 
-    def say_best(self, tokens: list[int], log_probs: list[float]) -> list[int] | None:
-        """`advance` in a step that `takes_best`, with the best token of each group; it leaves numpy alone.
+    def advance_best(self, tokens: list[int], log_probs: list[float]) -> list[int] | None:
+        """`advance` in a step that `takes_best`, with the best token of each sequence; it leaves numpy alone.
 
-        None, and nothing has changed, when a token is forbidden: `advance` knows what is said instead, of more candidates.
+        None, and nothing has changed, when a token is forbidden: `advance` chooses another from more candidates.
         """
         if not self._banned_somewhere.isdisjoint(tokens):
             return None
         self._ahead += 1
-        self._calm -= 1
-        return self._said_more(range(self._count), tokens, log_probs)[::-1]
+        self._uneventful -= 1
+        return self._append(range(self._count), tokens, log_probs)[::-1]
 
-    def hypotheses(self, group: int) -> tuple[Hypothesis, ...]:
-        options, tokens = self._options[group], tuple(self._said[group][0][1:])
-        score = self._total[group] / (len(tokens) - len(options.prefix)) ** options.length_penalty
+    def hypotheses(self, sequence: int) -> tuple[Hypothesis, ...]:
+        options, tokens = self._options[sequence], tuple(self._history[sequence][0][1:])
+        score = self._total[sequence] / (len(tokens) - len(options.prefix)) ** options.length_penalty
         return (Hypothesis(tokens, score, "eos" if tokens[-1] == self._eos else "length"),)
 
-    def decided(self, group: int) -> tuple[int, ...]:
-        prefix, said = self._options[group].prefix, self._said[group][0]
-        return tuple(said[1:]) if len(said) > len(prefix) else prefix
+    def decided(self, sequence: int) -> tuple[int, ...]:
+        prefix, tokens = self._options[sequence].prefix, self._history[sequence][0]
+        return tuple(tokens[1:]) if len(tokens) > len(prefix) else prefix
 
-    def _start_group(self, group: int) -> None:
+    def _start_sequence(self, sequence: int) -> None:
         self._total.append(0.0)
-        self._samplers.append(Sampler(self._options[group]) if self._options[group].sampling else None)
+        self._samplers.append(Sampler(self._options[sequence]) if self._options[sequence].sampling else None)
 
     def _scored(self, log_probs: Scores, logits: Scores) -> Scores:  # noqa: ARG002
         return logits
 
     def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:
-        groups = self._every[live]
+        sequences = self._every[live]
         picked = scores[:, 0].argmax(-1)  # (live,)
-        if self._particular:
-            for at, group in enumerate(groups.tolist()):
-                sampler = self._samplers[group]
+        if self._individual:
+            for at, sequence in enumerate(sequences.tolist()):
+                sampler = self._samplers[sequence]
                 if sampler is not None:
                     picked[at] = sampler.pick(scores[at, 0])
-        index = self._every[: len(groups)]
+        index = self._every[: len(sequences)]
         chosen, gained = tokens[index, 0, picked], log_probs[index, 0, picked]
-        ended = self._said_more(groups.tolist(), chosen.tolist(), gained.tolist())
+        ended = self._append(sequences.tolist(), chosen.tolist(), gained.tolist())
         self._fed[live, 0] = chosen
         self._length[live] += 1
-        at_limit = groups[self._length[live] == self._limit[live]].tolist()
+        at_limit = sequences[self._length[live] == self._limit[live]].tolist()
         return sorted({*ended, *at_limit}, reverse=True)
 
     def _go_on(self, tokens: Ids, log_probs: Scores) -> list[int] | None:
         n, chosen = self._count, tokens[:, 0, 0]
-        said = chosen.tolist()
-        if not self._banned_somewhere.isdisjoint(said):
+        generated = chosen.tolist()
+        if not self._banned_somewhere.isdisjoint(generated):
             return None
         self._fed[:n, 0] = chosen
         self._length[:n] += 1
-        return self._said_more(range(n), said, log_probs[:, 0, 0].tolist())[::-1]
+        return self._append(range(n), generated, log_probs[:, 0, 0].tolist())[::-1]
 
     def _catch_up(self) -> None:
         if self._ahead:
             self._length[: self._count] += self._ahead
-            self._fed[: self._count, 0] = [rows[0][-1] for rows in self._said]
+            self._fed[: self._count, 0] = [rows[0][-1] for rows in self._history]
             self._ahead = 0
 
-    def _said_more(self, groups: Iterable[int], tokens: list[int], log_probs: list[float]) -> list[int]:
-        """Write down what each group says next; those that have come to their end."""
+    def _append(self, sequences: Iterable[int], tokens: list[int], log_probs: list[float]) -> list[int]:
+        """Append the next token of each sequence; those that have come to their end."""
         ended = []
-        for group, token, log_prob in zip(groups, tokens, log_probs, strict=True):
-            self._said[group][0].append(token)
-            self._total[group] += log_prob
+        for sequence, token, log_prob in zip(sequences, tokens, log_probs, strict=True):
+            self._history[sequence][0].append(token)
+            self._total[sequence] += log_prob
             if token == self._eos:
-                ended.append(group)
+                ended.append(sequence)
         return ended
 
-    def _is_particular(self, group: int) -> bool:
-        return super()._is_particular(group) or self._options[group].sampling
+    def _is_individual(self, sequence: int) -> bool:
+        return super()._is_individual(sequence) or self._options[sequence].sampling
 
-    def _wanted_by(self, group: int) -> int:
-        options = self._options[group]
+    def _wanted_by(self, sequence: int) -> int:
+        options = self._options[sequence]
         return (options.top_k or self.choices) if options.sampling else self._wanted
 
     def _lists(self) -> Sequence[list[object]]:

@@ -8,7 +8,7 @@ from typing import Literal
 __all__ = ["Finish", "Hypothesis"]
 
 Finish = Literal["eos", "length"]
-"""Why a hypothesis ended: the model said so, or `max_length` was reached."""
+"""Why a hypothesis ended: the model generated its end token, or `max_length` was reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ __all__ = ["in_float_tiles", "in_tiles", "put_in_tiles", "quantise_in_tiles"]
 
 Weight = TypeVar("Weight", np.float32, np.int8)
 
-TILE, QUAD = 16, 4
+TILE, QUAD, EIGHT = 16, 4, 8
 SILU = 1
 TIED = "output.weight"
 """The one table that is multiplied and, in many models, looked up: in the other graph if not in this one."""
@@ -35,7 +35,11 @@ def in_float_tiles(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def in_tiles(values: NDArray[np.int8]) -> NDArray[np.int8]:
-    """(outputs, inputs) -> (tiles, 16 · inputs): for every four inputs, the four weights of each output in turn."""
+    """(outputs, inputs) -> (tiles, 16 · inputs): for every four inputs, the four weights of each output in turn.
+
+    Columns of zeros make the number of inputs a multiple of eight.
+    """
+    values = np.pad(values, ((0, 0), (0, -values.shape[1] % EIGHT)))
     inputs = values.shape[1]
     return _padded(values).reshape(-1, TILE, inputs // QUAD, QUAD).transpose(0, 2, 1, 3).reshape(-1, TILE * inputs)
 
@@ -120,7 +124,9 @@ def _embedding(graph: ir.Graph, node: ir.Node, weight: ir.Value) -> None:
     """Gather -> Embed. What is multiplied, too, has seven bits there as here."""
     largest = SEVEN_BITS if weight.name == TIED else EIGHT_BITS
     tiles, scale, _ = _quantised(graph, weight, array_of(weight), largest)
-    replace(graph, (node,), ir.Node(DOMAIN, "Embed", [tiles, scale, node.inputs[1]], name=f"{weight.name}.embedded"))
+    width = [ir.AttrInt64("width", array_of(weight).shape[1])]
+    inputs = [tiles, scale, node.inputs[1]]
+    replace(graph, (node,), ir.Node(DOMAIN, "Embed", inputs, width, name=f"{weight.name}.embedded"))
 
 
 def _quantised(

@@ -164,8 +164,7 @@ def test_a_mutated_manifest_is_refused_or_means_what_it_says(manifest: Manifest,
             break
     try:
         read = Manifest.from_json(json.dumps(raw))
-    except BundleError as error:
-        assert "\n" not in str(error)
+    except BundleError:
         return
     assert Manifest.from_json(read.to_json()) == read
 

@@ -21,7 +21,7 @@ from dragoman.native import OPS_LIBRARY
 
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
-BACKEND_FUNCTIONS = ("Initialize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
+BACKEND_FUNCTIONS = ("Initialize", "Finalize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
 has_ziglang = importlib.util.find_spec("ziglang") is not None
 can_compile = pytest.mark.skipif(not has_ziglang and not any(map(shutil.which, build.COMPILERS)), reason="no C++ compiler")
 needs_ziglang = pytest.mark.skipif(not has_ziglang, reason="ziglang is not installed; `make test-zig` installs it")
@@ -68,6 +68,13 @@ def test_the_backend_exports_only_tritons_interface_and_needs_only_triton_and_gl
         names = subprocess.run([nm, "-D", str(library)], capture_output=True, text=True, check=True).stdout.splitlines()
         missing = {line.split()[-1].partition("@") for line in names if " U " in line}
         assert all(name.startswith("TRITON") or version for name, _, version in missing)
+
+
+@can_compile
+def test_the_fixes_of_the_embedded_triton_need_the_c_library_alone(tmp_path: Path) -> None:
+    library = build.build_fixes(tmp_path)
+    assert list(tmp_path.iterdir()) == [library]
+    assert exported_symbols(library) == {"TRITONSERVER_DataTypeByteSize", "TRITONSERVER_ErrorNew"}
 
 
 @needs_ziglang

@@ -124,7 +124,7 @@ def test_a_greedy_search_that_says_the_best_says_what_it_says_step_by_step() -> 
         batch.join(options)
         for token in (5, 6, 7, 8, 9):
             tokens, log_probs = np.array([[token, 4]]), np.array([[-0.5, -1.0]], np.float32)
-            if not (steadily and batch.takes_best and batch.say_best([token], [-0.5]) is not None):
+            if not (steadily and batch.takes_best and batch.advance_best([token], [-0.5]) is not None):
                 batch.advance(tokens, log_probs, log_probs)
         said.append((batch.tokens.tolist(), batch.positions.tolist(), batch.hypotheses(0)))
     assert said[0] == said[1]

@@ -33,6 +33,7 @@ class AddedTokens:
     special: tuple[int, ...]
     unknown: int | None
     matched: dict[str, int] = field(default_factory=dict)
+    is_byte_level: bool = False
 
 
 def prepare_tokenizer_json(path: Path, languages: re.Pattern[str] | None = None) -> tuple[str, AddedTokens]:
@@ -53,7 +54,7 @@ def prepare_tokenizer_json(path: Path, languages: re.Pattern[str] | None = None)
     size = max([*pieces.values(), *added.values()], default=-1) + 1
     _hide(model, special | set(matched.values()))
     raw.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
-    found = AddedTokens(size, added, tuple(sorted(special)), unknown, matched)
+    found = AddedTokens(size, added, tuple(sorted(special)), unknown, matched, _is_byte_level(raw))
     return json.dumps(raw, ensure_ascii=False), found
 
 
@@ -74,7 +75,13 @@ def tokenizer_json_of_bpe(vocabulary: Path, merges: Path) -> tuple[str, AddedTok
     tokenizer.decoder = decoders.ByteLevel()
     special = {piece: ids[piece] for piece in BART_SPECIAL if piece in ids}
     size = max(ids.values(), default=-1) + 1
-    return tokenizer.to_str(), AddedTokens(size, special, tuple(sorted(special.values())), ids.get("<unk>"))
+    return tokenizer.to_str(), AddedTokens(
+        size, special, tuple(sorted(special.values())), ids.get("<unk>"), is_byte_level=True
+    )
+
+
+def _is_byte_level(raw: dict[str, Any]) -> bool:
+    return '"ByteLevel"' in json.dumps(raw.get("pre_tokenizer"))
 
 
 def _pieces(model: dict[str, Any]) -> tuple[dict[str, int], int | None]:

@@ -184,6 +184,7 @@ def _json_plan(  # noqa: PLR0917 - one call for all that goes into the entry
     entry = TokenizerFiles(
         "tokenizers",
         {"tokenizer": TOKENIZER_JSON},
+        {} if added.is_byte_level else {"strip": "right"},  # sentencepiece does; not every version of the files says so
         source_prefix=tuple(prefix),
         source_suffix=tuple(suffix),
         silent=tuple(sorted(silent)),

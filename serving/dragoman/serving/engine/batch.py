@@ -236,7 +236,7 @@ class DecodingBatch:
             follows = greedy.follows_best  # then the decoder needs no new inputs
             decoder = self._decoder
             best = decoder.step_on() if follows else decoder.step(search.tokens, search.positions, search.parents, 1)
-            done = greedy.say_best(best.tokens[:, 0].tolist(), best.log_probs[:, 0].tolist())
+            done = greedy.advance_best(best.tokens[:, 0].tolist(), best.log_probs[:, 0].tolist())
             if done is not None:
                 return done
             # A best token is forbidden, which is rare: the same step again, with more to choose from.

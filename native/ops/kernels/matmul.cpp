@@ -1,0 +1,120 @@
+// Rows times tiles of weights. Some rows and some tiles at a time, so that their sums stay in registers: what is read of a
+// row is used for several tiles, and what is read of a tile for several rows.
+#include "declared.hpp"
+#include "tiles.hpp"
+#include "vector.hpp"
+
+namespace dragoman::DRAGOMAN_PROCESSOR {
+
+namespace {
+
+// A vector of numbers that belong to outputs, of which there may be fewer than lanes in the last tile.
+DRAGOMAN_INLINE Floats load_of(const float* outputs, std::int64_t count) {
+  return count >= kLanes ? load(outputs) : load_some(outputs, count, 0.0f);
+}
+
+DRAGOMAN_INLINE Floats scaled(const Epilogue& epilogue, std::int64_t, std::int64_t, std::int64_t, Floats sums) {
+  return sums * epilogue.factor;
+}
+
+DRAGOMAN_INLINE Floats scaled(const Epilogue& epilogue, std::int64_t row, std::int64_t output, std::int64_t count,
+                              Ints sums) {
+  const QuantisedRow as = epilogue.rows[row];
+  return __builtin_convertvector(sums, Floats) * (load_of(epilogue.scale + output, count) * as.step) +
+         load_of(epilogue.offset + output, count) * as.lowest;
+}
+
+// A part of a tile's sums, as the numbers that they stand for.
+template <class Product, class Sums>
+DRAGOMAN_INLINE void write(const Product& product, std::int64_t row, std::int64_t output, Sums sums) {
+  const Epilogue& epilogue = product.epilogue;
+  const std::int64_t count = product.outputs - output;
+  if (count <= 0) return;
+  Floats y = scaled(epilogue, row, output, count, sums);
+  if (epilogue.bias != nullptr) y += load_of(epilogue.bias + output, count);
+  float* to = product.output + row * product.outputs + output;
+  if (epilogue.gated) y *= load_of(to, count);
+  if (count >= kLanes)
+    store(to, y);
+  else
+    store_some(to, count, y);
+}
+
+template <class Kind, int kRows, int kTiles, class Product>
+void multiply_block(const Product& product, std::int64_t row, std::int64_t tile) {
+  const std::int64_t inputs = product.inputs, tile_size = inputs * kTile;
+  const auto* x = product.x + row * inputs;
+  const auto* weights = product.tiles + tile * tile_size;
+  typename Kind::Sums sums[kRows][kTiles] = {};
+  for (std::int64_t input = 0; input < inputs; input += Kind::kInputs) {
+    typename Kind::Weights read[kTiles];
+    repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { read[t] = Kind::weights(weights + t * tile_size + input * kTile); });
+    repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
+      const typename Kind::Broadcast spread = Kind::spread(x + r * inputs + input);
+      repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { Kind::add(sums[r][t], read[t], spread); });
+    });
+  }
+  repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
+    repeat<kTiles>([&](auto t) DRAGOMAN_INLINED {
+      repeat<kParts>([&](auto part) DRAGOMAN_INLINED {
+        write(product, row + r, (tile + t) * kTile + part * kLanes, Kind::part(sums[r][t], part));
+      });
+    });
+  });
+}
+
+template <class Kind>
+constexpr int tiles_for(int rows) {
+  const int tiles = Kind::kSums / (rows * static_cast<int>(sizeof(typename Kind::Sums) / sizeof(Floats)));
+  return tiles > kTilesAtOnce ? kTilesAtOnce : tiles < 1 ? 1 : tiles;
+}
+
+template <class Kind, int kRows, class Product>
+void multiply_rows(const Product& product, std::int64_t row, std::int64_t begin, std::int64_t end) {
+  constexpr int kTiles = tiles_for<Kind>(kRows);
+  std::int64_t tile = begin;
+  for (; tile + kTiles <= end; tile += kTiles) multiply_block<Kind, kRows, kTiles>(product, row, tile);
+  for (; tile < end; ++tile) multiply_block<Kind, kRows, 1>(product, row, tile);
+}
+
+// `rows` of them, at most kMost, with a loop made for just so many.
+template <class Kind, int kMost, class Product>
+DRAGOMAN_INLINE void multiply_some(const Product& product, std::int64_t rows, std::int64_t row, std::int64_t begin,
+                                   std::int64_t end) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) return multiply_some<Kind, kMost - 1>(product, rows, row, begin, end);
+  }
+  multiply_rows<Kind, kMost>(product, row, begin, end);
+}
+
+// What was just written to some outputs of all rows.
+template <class Product>
+void activate_part(const Product& product, std::int64_t begin, std::int64_t end) {
+  const std::int64_t count = (end < product.outputs ? end : product.outputs) - begin;
+  for (std::int64_t row = 0; row < product.rows; ++row)
+    activate(product.epilogue.activation, product.output + row * product.outputs + begin, count);
+}
+
+// All rows, in parts of about the same size.
+template <class Kind, class Product>
+DRAGOMAN_INLINE void multiply(const Product& product, std::int64_t begin, std::int64_t end) {
+  const std::int64_t parts = (product.rows + Kind::kMostRows - 1) / Kind::kMostRows;
+  for (std::int64_t part = 0, row = 0; part < parts; ++part) {
+    const std::int64_t rows = (product.rows - row) / (parts - part);
+    multiply_some<Kind, Kind::kMostRows>(product, rows, row, begin, end);
+    row += rows;
+  }
+  if (product.epilogue.activation != Activation::kNone) activate_part(product, begin * kTile, end * kTile);
+}
+
+}  // namespace
+
+void multiply_floats(const FloatMatMul& product, std::int64_t begin, std::int64_t end) {
+  multiply<FloatTile>(product, begin, end);
+}
+
+void multiply_integers(const IntegerMatMul& product, std::int64_t begin, std::int64_t end) {
+  multiply<IntegerTile>(product, begin, end);
+}
+
+}  // namespace dragoman::DRAGOMAN_PROCESSOR
