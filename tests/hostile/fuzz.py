@@ -84,7 +84,8 @@ def send(address: str, count: int, seed: int, until_s: float = float("inf")) -> 
 
 
 def _is_decoupled(message: Request) -> bool:
-    return message.model_name == TRANSLATE_STREAM.name
+    """Does Triton take it for a stream? What it does not know, a name or a version, it takes for a single response."""
+    return message.model_name == TRANSLATE_STREAM.name and message.model_version in ("", "1")
 
 
 def _stream_of_anything(caller: Caller, messages: list[Request], metadata: tuple[tuple[str, str], ...]) -> Outcome:
