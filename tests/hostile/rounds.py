@@ -153,7 +153,7 @@ def _files(stage: Stage, plan: Plan) -> list[Row]:
 
 
 def _hammer(stage: Stage, plan: Plan, kind: str, *, busy: bool) -> Row:
-    processes = 6 if kind == "good-stream" else 2
+    processes = 2 if kind.startswith("bad") else 6
     until_s = time.monotonic() + plan.hammer_seconds
     calls = min(plan.calls, 100) if kind == MIXED else plan.calls
     return hammered(stage.server.grpc, stage.deaths, kind, calls, processes=processes, until_s=until_s, busy=busy)

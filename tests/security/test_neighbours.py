@@ -14,8 +14,9 @@ from hostile.neighbours import Neighbours
 from hostile.rounds import measured
 from served import Caller, Server
 
-LONGEST_MS = 500
-"""The goal is 50 ms on a machine with nothing else to do (`make hostile` reports it); on a busy one a core is waited for."""
+NEXT_TOKEN_MS, ANSWER_MS = 500, 1500
+"""The goal is 50 ms on a machine with nothing else to do (`make hostile` reports it). Tests share theirs, where a core is
+waited for; what these bounds catch are stalls of seconds."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,6 @@ def street(reference_bundle: Path) -> Iterator[Street]:
 def test_an_expensive_request_holds_up_no_neighbour(street: Street, request_: Expensive) -> None:
     row = measured(request_, street.caller, street.neighbours, street.deaths)
     assert not row.failed, row
-    assert int(row.figures["token ms"]) < LONGEST_MS, row
-    assert int(row.figures["first token ms"]) < LONGEST_MS, row
-    assert int(row.figures["answer ms"]) < LONGEST_MS, row
+    assert int(row.figures["token ms"]) < NEXT_TOKEN_MS, row
+    assert int(row.figures["first token ms"]) < ANSWER_MS, row
+    assert int(row.figures["answer ms"]) < ANSWER_MS, row
