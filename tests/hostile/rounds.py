@@ -13,7 +13,7 @@ from hostile.expensive import Expensive, expensive
 from hostile.files import bundles_spoilt, checkpoints_spoilt
 from hostile.fuzz import frames, fuzzed
 from hostile.hammer import KINDS, MIXED, hammered
-from hostile.http_requests import http_fuzzed
+from hostile.http_requests import http_fuzzed, many_chunks
 from hostile.kills import ACCIDENTS, survived
 from hostile.neighbours import Neighbours, Wait, failures, longest_s
 from hostile.option_values import option_values
@@ -140,6 +140,7 @@ def _fuzz(stage: Stage, plan: Plan) -> list[Row]:
         fuzzed(address, deaths, plan.calls, seed, until_s=until_s()),
         frames(address, deaths, plan.calls, seed, until_s=until_s()),
         http_fuzzed(stage.http, deaths, plan.calls, seed, until_s=until_s()),
+        many_chunks(stage.http, deaths),
         option_values(address, deaths, min(plan.calls, int(plan.fuzz_seconds * 60)), seed),
     ]
 
