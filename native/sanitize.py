@@ -74,9 +74,7 @@ def run(name: str, sanitizer: Sanitizer, tests: list[str]) -> None:
                 "PYTHONMALLOC": "malloc",
             }
             arguments = ["-q", "-p", "no:cacheprovider", *tests]
-            subprocess.run(
-                [sys.executable, "-c", RUN_TESTS, library, *arguments], cwd=ROOT, env=environment, check=True
-            )
+            subprocess.run([sys.executable, "-c", RUN_TESTS, library, *arguments], cwd=ROOT, env=environment, check=True)
 
 
 if __name__ == "__main__":

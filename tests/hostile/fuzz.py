@@ -54,7 +54,7 @@ def fuzzed(address: str, deaths: Deaths, count: int, seed: int, *, processes: in
         for each in [pool.submit(send, address, share, seed + number, until_s) for number in range(processes)]:
             total.add(each.result())
     deaths.whole()
-    answered = {code: number for code, number in total.codes.most_common(4)}
+    answered = dict(total.codes.most_common(4))
     figures: dict[str, float | int | str] = {"seed": seed, **answered}
     return judged("fuzzed requests", total.codes.total(), deaths.counted() - before, total.wrong, figures)
 
@@ -84,7 +84,8 @@ def send(address: str, count: int, seed: int, until_s: float = float("inf")) -> 
 
 
 def _is_decoupled(message: Request) -> bool:
-    return message.model_name == TRANSLATE_STREAM.name
+    """Does Triton take it for a stream? What it does not know, a name or a version, it takes for a single response."""
+    return message.model_name == TRANSLATE_STREAM.name and message.model_version in ("", "1")
 
 
 def _stream_of_anything(caller: Caller, messages: list[Request], metadata: tuple[tuple[str, str], ...]) -> Outcome:

@@ -65,9 +65,8 @@ VALUES = (
 PARAMETERS = (
     *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data", "binary_data_size"),
     *("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "triton_enable_empty_final_response"),
-    *("headers", "x", ""),
+    *("classification", "headers", "x", ""),
 )
-"""`classification` is not among them: any value of it ends the embedded Triton 2.51 (docs/operations.md)."""
 
 
 class Grammar:

@@ -12,10 +12,11 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
-from served import Caller, Server, add_bytes, request, stream_pieces
+from hostile import outcomes
+from hostile.outcomes import REVEALING
+from served import Caller, Server, add_bytes, request
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-BETRAYAL = re.compile(r"Traceback|File \"|\.py\b|/tmp/|/home/|site-packages|0x[0-9a-f]{6,}")
 
 
 @pytest.fixture
@@ -44,9 +45,9 @@ BAD_TEXTS = [
 ]
 BAD_OPTIONS = [
     (b'{"beam_size": 1000000}', r"more than this server allows \(16\)"),
-    (b'{"beam_size": -4}', "beam_size=-4 must be a whole number between 1 and"),
+    (b'{"beam_size": -4}', "between 1 and"),
     (b'{"num_hypotheses": -1}', "num_hypotheses"),
-    (b'{"max_length": -1}', "max_length=-1 must be a whole number between 1 and"),
+    (b'{"max_length": -1}', "between 1 and"),
     (b'{"min_length": -1}', "min_length"),
     (b'{"top_k": -1}', "top_k"),
     (b'{"temperature": -1.0}', "temperature"),
@@ -78,7 +79,7 @@ def refused(
         caller.stub.ModelInfer(message, timeout=30)
     assert error.value.code() is code
     assert error.value.details()
-    assert not BETRAYAL.search(error.value.details())
+    assert not REVEALING.search(error.value.details())
     assert re.search(complaint, error.value.details())
 
 
@@ -92,11 +93,14 @@ class TestMalformed:
 
     @pytest.mark.parametrize(("texts", "options", "complaint"), MALFORMED)
     def test_is_refused_as_a_stream_too(self, caller: Caller, texts: list[bytes], options: bytes, complaint: str) -> None:
-        asked = iter([request("translate_stream", texts, options)])
-        (last,) = stream_pieces(caller.stub.ModelStreamInfer(asked, timeout=30))
-        assert (last["chunk"], last["final"], last["details"]["error"]["code"]) == ("", True, "INVALID_REQUEST")
-        assert not BETRAYAL.search(last["details"]["error"]["message"])
-        assert re.search(complaint, last["details"]["error"]["message"])
+        outcome = outcomes.stream(caller.stub, request("translate_stream", texts, options))
+        assert outcome.code == "INVALID_REQUEST"
+        assert outcome.is_answer
+        assert re.search(complaint, outcome.message)
+
+    def test_a_model_that_is_not_served_is_named(self, caller: Caller) -> None:
+        complaint = "there is no model 'fr-en' here; this server has en-de"
+        refused(caller, request("translate", ["Hello."], {}, "fr-en"), complaint=f"^INVALID_REQUEST: {complaint}")
 
     def test_one_text_of_many_is_named(self, caller: Caller) -> None:
         refused(caller, request("translate", [b"good", b"\xc3\x28"], {}), complaint="^INVALID_REQUEST: text 1 is not UTF-8")
@@ -202,13 +206,13 @@ class TestSessions:
         ("command", "step", "complaint"),
         [
             ({"do": "dance"}, [], "one of step, text, close"),
-            ({"do": "step"}, [(0, -1, 0)], "candidates=None has the wrong type"),
+            ({"do": "step"}, [(0, -1, 0)], "candidates"),
             ({"do": "step", "candidates": 10**9}, [(0, -1, 0)], "candidates"),
             ({"do": "step", "candidates": 1}, [], "int32 triples"),
             ({"do": "step", "candidates": 1}, [(7, -1, 0)], ""),
             ({"do": "step", "candidates": 1}, [(0, -1, 2**30)], ""),
-            ({"do": "text", "tokens": "abc"}, [], "lists of 0 to .* token ids"),
-            ({"do": "text", "tokens": [[-1]]}, [], "token ids are between 0 and"),
+            ({"do": "text", "tokens": "abc"}, [], "lists of .* token ids"),
+            ({"do": "text", "tokens": [[-1]]}, [], "token ids"),
         ],
     )
     def test_an_impossible_step_is_refused(
