@@ -1,6 +1,6 @@
 """A server under every kind of request for minutes: nobody may be left without an answer, and no process may grow.
 
-    python -m benchmarks.soak --bundle bundles/tatoeba-en-de [--minutes 10] [--no-door]
+    python -m benchmarks.soak --bundle bundles/tatoeba-en-de [--minutes 10]
 
 Callers translate, stream, decode by themselves, send what is refused, and go away in the middle. Ends with 1 when something
 was lost, or when a process holds more than a few megabytes more at the end than after its first quarter.
@@ -105,11 +105,11 @@ class Callers:
 
 
 @contextlib.contextmanager
-def served(bundle: Path, *arguments: str) -> Iterator[tuple[str, psutil.Process]]:
+def served(bundle: Path) -> Iterator[tuple[str, psutil.Process]]:
     address = f"{HOST}:{free_port(HOST)}"
     command = [str(Path(sys.executable).with_name("dragoman")), "serve", f"--bundle={bundle}", f"--grpc-address={address}"]
     command += ["--metrics-address=127.0.0.1:0", "--response-cache=0"]  # a cache that fills is no leak
-    with running([*command, *arguments], dict(os.environ), address):
+    with running(command, dict(os.environ), address):
         (server,) = psutil.Process().children()
         yield address, server
 
@@ -120,10 +120,10 @@ def held_bytes(server: psutil.Process) -> dict[str, int]:
     return {f"{process.name()} {process.pid}": process.memory_info().rss for process in processes}
 
 
-def soak(bundle: Path, minutes: float, arguments: list[str]) -> list[str]:
+def soak(bundle: Path, minutes: float) -> list[str]:
     """What was wrong."""
     texts, _ = read_sentences(1000)
-    with served(bundle, *arguments) as (address, server), Callers(address, texts) as callers:
+    with served(bundle) as (address, server), Callers(address, texts) as callers:
         began, settled, now = time.monotonic(), dict[str, int](), held_bytes(server)
         while (share := (time.monotonic() - began) / 60 / minutes) < 1 and not callers.surprises:
             time.sleep(EVERY_S)
@@ -146,9 +146,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--no-door", action="store_true", help="requests are taken in Python stubs")
     given = parser.parse_args()
-    wrong = soak(given.bundle, given.minutes, ["--no-door"] if given.no_door else [])
+    wrong = soak(given.bundle, given.minutes)
     print("\n".join(wrong) or "all were answered, and nothing has grown")
     return 1 if wrong else 0
 

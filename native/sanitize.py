@@ -30,6 +30,8 @@ sys.exit(pytest.main(sys.argv[2:]))
 
 @dataclass(frozen=True, slots=True)
 class Sanitizer:
+    """How the operators are compiled with it, and what runs their tests."""
+
     flags: str
     runtime: str
     environment: dict[str, str]
@@ -62,6 +64,7 @@ def library_of(command: list[str], name: str) -> str:
 
 
 def run(title: str, sanitizer: Sanitizer, tests: list[str]) -> None:
+    """Compile the operators with it and run the tests on them, for each of its instruction sets."""
     command = build.compiler()
     # The C++ library, too: the address sanitizer looks for its exceptions when the process starts.
     runtimes = " ".join(library_of(command, name) for name in (sanitizer.runtime, "libstdc++.so"))

@@ -1,5 +1,6 @@
 // The Triton backend's EngineClient in a process that is no Triton: what tests/engine_client.py calls.
 #include "engine_client.hpp"
+
 #include "text.hpp"
 
 namespace {
@@ -53,7 +54,9 @@ EXPORTED void* client_open(const char* supervisor, Deliver deliver, Fail fail, I
   return new Client(supervisor, deliver, fail, is_cancelled);
 }
 
-EXPORTED int client_wait(void* handle, double timeout_s) { return client_at(handle).engines.wait_until_ready(timeout_s) ? 1 : 0; }
+EXPORTED int client_wait(void* handle, double timeout_s) {
+  return client_at(handle).engines.wait_until_ready(timeout_s) ? 1 : 0;
+}
 
 EXPORTED std::uint64_t client_tables(void* handle) { return client_at(handle).engines.tables(); }
 
@@ -66,14 +69,14 @@ EXPORTED void client_status(void* handle, char* status, std::uint64_t size) {
 
 EXPORTED void client_limits(void* handle, std::uint64_t* found) {
   const auto limits = client_at(handle).engines.limits();
-  for (const auto value :
-       {limits.max_texts, limits.max_text_bytes, limits.max_request_bytes, limits.max_options_bytes, limits.max_command_bytes}) {
+  for (const auto value : {limits.max_texts, limits.max_text_bytes, limits.max_request_bytes, limits.max_options_bytes,
+                           limits.max_command_bytes}) {
     *found++ = value;
   }
 }
 
-EXPORTED void client_submit(
-    void* handle, int kind, const char* model, const char** parts, const std::uint64_t* sizes, int count, std::uint64_t reply) {
+EXPORTED void client_submit(void* handle, int kind, const char* model, const char** parts, const std::uint64_t* sizes,
+                            int count, std::uint64_t reply) {
   dragoman::Request request{static_cast<dragoman::Kind>(kind), model};
   for (int part = 0; part < count; ++part) request.parts.emplace_back(parts[part], sizes[part]);
   client_at(handle).engines.submit(std::move(request), std::make_unique<CalledReply>(client_at(handle), reply));

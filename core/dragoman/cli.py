@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points, version
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 from dragoman.errors import DragomanError, UsageError
 
-__all__ = ["main"]
+__all__ = ["build_parser", "command_modules", "main"]
 
 _EXTRA = {"dragoman.export": "export", "dragoman.serving": "serving"}
 _SUMMARY = {
@@ -23,35 +25,35 @@ _SUMMARY = {
     "inspect": "show and check a bundle",
     "serve": "serve bundles behind Triton",
     "translate": "translate text over gRPC",
-    "status": "what a server is doing",
+    "status": "what a server serves, and how busy it is",
     "probe": "health check: one real translation",
     "loadtest": "load-test a deployment",
     "plan": "size a deployment from a load test",
+    "completion": "tab completion for bash, zsh and fish",
 }
+_OWN_COMMANDS = {"completion": "dragoman.completion_command"}
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 for success, 1 for failure, 2 for impossible usage, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if argv is None else argv
-    commands = {entry.name: entry.value for entry in entry_points(group="dragoman.commands")}
+    commands = command_modules()
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview(commands))
         return 0
     if arguments[0] in ("-V", "--version"):
         print(f"dragoman {version('dragoman')}")
         return 0
-    name, rest = arguments[0], arguments[1:]
+    name = arguments[0]
     if name not in commands:
         print(f"dragoman: there is no command {name!r}\n\n{_overview(commands)}", file=sys.stderr)
         return USAGE
     try:
         command = importlib.import_module(commands[name])
-        parser = _Parser(
-            prog=f"dragoman {name}", description=command.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        parser = _Parser(prog=f"dragoman {name}", **_presentation(command))
         command.configure(parser)
-        return int(command.run(parser.parse_args(rest)))
+        return int(command.run(parser.parse_args(arguments[1:])))
     except ModuleNotFoundError as error:
         way_out = _missing_part(commands[name], error)
         if way_out is None:
@@ -69,6 +71,31 @@ def main(argv: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def command_modules() -> dict[str, str]:
+    """The module of each installed command, in the order of the overview."""
+    found = {entry.name: entry.value for entry in entry_points(group="dragoman.commands")} | _OWN_COMMANDS
+    return {name: found[name] for name in sorted(found, key=_order)}
+
+
+def build_parser(names: Iterable[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of the commands `names`, of all by default: also for documentation and tab completion.
+
+    ModuleNotFoundError when one needs a part that is not installed.
+    """
+    modules = command_modules()
+    parser = _Parser(prog="dragoman", description="Put a trained translation model in production.")
+    parser.add_argument("-V", "--version", action="version", version=f"dragoman {version('dragoman')}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name in modules if names is None else names:
+        command = importlib.import_module(modules[name])
+        command.configure(commands.add_parser(name, help=_SUMMARY.get(name, command.HELP), **_presentation(command)))
+    return parser
+
+
+def _presentation(command: ModuleType) -> dict[str, Any]:
+    return {"description": command.HELP, "formatter_class": argparse.RawDescriptionHelpFormatter}
+
+
 class _Parser(argparse.ArgumentParser):
     """Says in one line what is impossible, as every other error; argparse would print all flags before it."""
 
@@ -77,24 +104,24 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _missing_part(command: str, error: ModuleNotFoundError) -> str | None:
-    """How to install what `command` needs; None when the module that is missing is our own."""
+    """How to install what `command` needs; None when the missing module is one of dragoman's."""
     extra = _EXTRA.get(".".join(command.split(".")[:2]))
     if extra is None or (error.name or "").startswith("dragoman"):
         return None
     return f"this command needs {error.name!r}: pip install 'dragoman[{extra}]'"
 
 
-def _overview(commands: dict[str, str]) -> str:
-    lines = [f"  {name:<10} {_SUMMARY.get(name, '')}" for name in sorted(commands, key=_order)]
+def _overview(commands: Mapping[str, str]) -> str:
+    lines = [f"  {name:<10} {_SUMMARY.get(name, '')}" for name in commands]
     return "\n".join(
         [
             "usage: dragoman COMMAND …",
             "",
-            "Puts a trained translation model in production: export it, serve it, call it, load it.",
+            "Puts a trained translation model in production: export it, serve it, call it, load-test it.",
             "",
             *lines,
             "",
-            "dragoman COMMAND --help explains each, with an example.",
+            "dragoman COMMAND --help explains each, with an example; dragoman --version prints the release.",
         ]
     )
 

@@ -1,7 +1,7 @@
 // The Triton backend of our models: it hands a request's bytes to an engine process and sends back what that answers.
 //
-// It runs inside the server, so nothing here parses, computes or trusts: that is the engine process's work. Triton calls the
-// functions at the end; nothing is thrown across that border.
+// It runs inside the server, so nothing here parses, computes or trusts: that is the engine process's work. Triton
+// calls the functions at the end; nothing is thrown across that border.
 #include <cstdlib>
 #include <memory>
 
@@ -25,10 +25,13 @@ void check_api_version() {
   std::uint32_t major = 0, minor = 0;
   check(TRITONBACKEND_ApiVersion(&major, &minor));
   if (major == kApiMajor && minor >= kApiMinMinor) return;
-  const auto version = [](std::uint32_t first, std::uint32_t second) { return std::to_string(first) + "." + std::to_string(second); };
-  throw std::runtime_error(
-      "dragoman's backend needs version " + version(kApiMajor, kApiMinMinor) + " or a later minor version of Triton's backend API; "
-      "this Triton has " + version(major, minor) + ": use Triton 2.39 (23.10) or newer");
+  const auto version = [](std::uint32_t first, std::uint32_t second) {
+    return std::to_string(first) + "." + std::to_string(second);
+  };
+  throw std::runtime_error("dragoman's backend needs version " + version(kApiMajor, kApiMinMinor) +
+                           " or a later minor version of Triton's backend API; "
+                           "this Triton has " +
+                           version(major, minor) + ": use Triton 2.39 (23.10) or newer");
 }
 
 std::string supervisor_socket() {
@@ -158,8 +161,8 @@ EXPORTED TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* mo
   return dragoman::guarded([model] { delete dragoman::served_model_of(model); });
 }
 
-EXPORTED TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
-    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, std::uint32_t count) {
+EXPORTED TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,
+                                                                TRITONBACKEND_Request** requests, std::uint32_t count) {
   // Requests are answered one by one, when they are done: until then they are ours.
   return dragoman::guarded([=] {
     TRITONBACKEND_Model* model = nullptr;

@@ -1,9 +1,10 @@
 // Closes a division by zero in Triton 2.51, the newest that can be embedded; loaded before its libraries (LD_PRELOAD).
 //
-// A caller may ask for the `classification` of an output. For one of type BYTES the gRPC front end divides its size by that
-// of an element, which is 0: SIGFPE, whatever the model, and no backend sees that parameter. Newer releases check it. Here
-// the size is 1, so that the front end reaches its own error for the type. That error would still end a stream with an error
-// response, which together with `triton_grpc_error` brings 2.51 down, too: so it is none, and the classes are empty.
+// A caller may ask for the `classification` of an output. For one of type BYTES the gRPC front end divides its size by
+// that of an element, which is 0: SIGFPE, whatever the model, and no backend sees that parameter. Newer releases check
+// it. Here the size is 1, so that the front end reaches its own error for the type. That error would still end a stream
+// with an error response, which together with `triton_grpc_error` brings 2.51 down, too: so it is none, and the classes
+// are empty.
 #include <dlfcn.h>
 
 #include <cstdint>

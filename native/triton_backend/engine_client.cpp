@@ -1,28 +1,28 @@
 #include "engine_client.hpp"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <map>
 
 namespace dragoman {
 namespace {
 
 const std::string kName = "triton";  // dragoman.serving.metrics.PUBLISHED_BY
-constexpr std::size_t kMaxPendingRequests = 8192;
-constexpr std::size_t kMaxPendingBytes = kMaxFrameBytes / 2;  // so that they fit into the backlog of any engine
-constexpr std::uint64_t kRetryAfter_ms = 1000;
 constexpr char kNoDetails = '-';
 constexpr double kTick_s = 0.02;
 constexpr int kTick_ms = 20, kIdleTick_ms = 50;
-constexpr int kMaxEvents = 16;
+// Triton 2.51 may still be handling a cancellation when the call is answered, and then uses what it has freed. Nobody
+// waits for the answer to a cancelled call, so it comes later (docs/operations.md has what was measured).
+constexpr double kCancelledGrace_s = 0.05;
 
-const char* const kNoSession = "there is no such session: it was closed, was idle too long, or was lost with its engine; start again";
+const char* const kNoSession =
+    "there is no such session: it was closed, was idle too long, or was lost with its engine; start again";
 const char* const kGoingAway = "this server is going away; another may answer";
-const char* const kSuspected = "two engines died with this request in hand; it is refused for some minutes, do not send it again";
+const char* const kSuspected =
+    "two engines died with this request in hand; it is refused for some minutes, do not send it again";
+const char* const kCutShort = "the engine was restarted in the middle of this stream; send it again";
+const char* const kCallerGone = "the caller went away";
 
 double monotonic_s() {  // the clock of Python's time.monotonic
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -43,35 +43,41 @@ PendingPointer pending_of(Request request, std::unique_ptr<Reply> reply) {
   return pending;
 }
 
+void send(Engine& engine, const Frame& frame) {
+  try {
+    engine.channel.send(frame);
+  } catch (const ChannelClosed&) {
+    // the reading thread sees the same, and deals with everything that was sent there
+  }
+}
+
+// What the caller of a request is told whose engine has died, or nothing when it is sent to another one.
+std::optional<Failure> failure_after_death(const PendingRequest& pending) {
+  if (pending.is_session()) return Failure{code::kSessionLost, kNoSession};
+  if (pending.cancelled) return Failure{code::kCancelled, kCallerGone};
+  if (pending.deaths >= SuspectTable::kMaxDeaths) return Failure{code::kSuspect, kSuspected};
+  if (pending.has_delivered) return Failure{code::kRestarting, kCutShort};
+  return std::nullopt;
+}
+
 }  // namespace
 
 EngineClient::EngineClient(const std::string& supervisor_socket, Observer& observer)
-    : observer_(observer),
-      supervisor_(supervisor_socket),
-      poll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wakeup_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : observer_(observer), supervisor_(supervisor_socket) {
   supervisor_.send({Kind::hello, 0, {kName}});
-  watch(EPOLL_CTL_ADD, supervisor_.descriptor(), EPOLLIN, nullptr);
-  watch(EPOLL_CTL_ADD, wakeup_fd_, EPOLLIN, nullptr);
+  poller_.add(supervisor_.descriptor(), &supervisor_);
   thread_ = std::thread(&EngineClient::run, this);
 }
 
 EngineClient::~EngineClient() {
   closing_ = true;
-  const std::uint64_t one = 1;
-  if (::write(wakeup_fd_, &one, sizeof one) < 0) {
-    // the thread sees `closing_` at its next tick
-  }
+  poller_.wake();
   thread_.join();
   Refused left;
-  {
-    const std::lock_guard<std::mutex> lock(guard_);
-    for (auto& [number, pending] : pending_) left.emplace_back(pending, Failure{code::kDraining, kGoingAway});
-    pending_.clear();
+  for (const auto& pending : pending_.select([](const PendingRequest&) { return true; })) {
+    left.emplace_back(pending, Failure{code::kDraining, kGoingAway});
   }
   refuse(left);
-  ::close(poll_);
-  ::close(wakeup_fd_);
 }
 
 bool EngineClient::wait_until_ready(double timeout_s) {
@@ -109,8 +115,8 @@ void EngineClient::submit(Request request, std::unique_ptr<Reply> reply) {
     bool is_open = pending->frame.request == 0;
     {
       const std::lock_guard<std::mutex> lock(guard_);
-      if (find(pending->frame.request)) {
-        remove(*pending);
+      if (pending_.find(pending->frame.request)) {
+        pending_.remove(*pending);
         is_open = true;
       }
     }
@@ -120,14 +126,12 @@ void EngineClient::submit(Request request, std::unique_ptr<Reply> reply) {
 
 void EngineClient::place(const PendingPointer& pending, const std::string& model) {
   // A session that is open was admitted before the server began to drain.
-  if (closing_ || (routes_.table().draining && !pending->is_session())) throw RefusedRequest({code::kDraining, kGoingAway});
-  if (pending_.size() >= kMaxPendingRequests || pending_bytes_ + pending->bytes > kMaxPendingBytes) {
-    const std::string open = std::to_string(pending_.size()) + " requests of " + std::to_string(pending_bytes_) + " bytes";
-    throw RefusedRequest({code::kOverloaded, "too much is waiting for an answer (" + open + ")", kRetryAfter_ms});
-  }
+  const bool is_draining = routes_.table().draining && !pending->is_session();
+  if (closing_ || is_draining) throw RefusedRequest({code::kDraining, kGoingAway});
+  pending_.require_room(pending->bytes);
   const EnginePointer engine = route(*pending, model);
   if (!suspects_.empty() && !pending->is_session()) refuse_suspect(*pending);
-  add(pending);
+  pending_.add(pending);
   if (engine) {
     give(pending, engine);
   } else {
@@ -151,18 +155,6 @@ void EngineClient::refuse_suspect(PendingRequest& pending) {
   if (suspects_.is_suspect(*pending.fingerprint, monotonic_s())) throw RefusedRequest({code::kSuspect, kSuspected});
 }
 
-void EngineClient::add(const PendingPointer& pending) {
-  pending->frame.request = ++last_number_;
-  pending_[pending->frame.request] = pending;
-  pending_bytes_ += pending->bytes;
-}
-
-void EngineClient::remove(const PendingRequest& pending) {
-  if (pending.engine) --pending.engine->open;
-  pending_bytes_ -= pending.bytes;
-  pending_.erase(pending.frame.request);
-}
-
 void EngineClient::give(const PendingPointer& pending, const EnginePointer& engine) {
   pending->engine = engine;
   ++engine->open;
@@ -170,22 +162,8 @@ void EngineClient::give(const PendingPointer& pending, const EnginePointer& engi
 }
 
 void EngineClient::give_held() {
-  for (const auto& [number, pending] : pending_) {
-    if (pending->engine) continue;
+  for (const auto& pending : pending_.held()) {
     if (const auto engine = routes_.engine(pending->bundle)) give(pending, engine);
-  }
-}
-
-PendingPointer EngineClient::find(std::uint64_t number) {
-  const auto found = pending_.find(number);
-  return found == pending_.end() ? nullptr : found->second;
-}
-
-void EngineClient::send(Engine& engine, const Frame& frame) {
-  try {
-    engine.channel.send(frame);
-  } catch (const ChannelClosed&) {
-    // the reading thread sees the same, and deals with everything that was sent there
   }
 }
 
@@ -200,10 +178,10 @@ bool EngineClient::guarded(const char* what, const Body& body) noexcept {
     try {
       observer_.log_error(std::string(what) + ": " + error.what());
     } catch (...) {
-      observer_.log_error("out of memory");
+      observer_.log_error(what);  // no memory for more
     }
   } catch (...) {
-    observer_.log_error("an unknown exception");
+    observer_.log_error(what);
   }
   return false;
 }
@@ -213,32 +191,33 @@ void EngineClient::run() {
     if (guarded("the engine client failed", [this] { turn(); })) continue;
     std::this_thread::sleep_for(std::chrono::milliseconds(kTick_ms));  // what failed may do so again at once
   }
+  deliver_late(monotonic_s());
 }
 
 void EngineClient::turn() {
-  bool is_waiting = false;
+  bool is_idle = false;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    is_waiting = !pending_.empty();
+    is_idle = pending_.empty();
   }
-  epoll_event events[kMaxEvents];
-  const int count = ::epoll_wait(poll_, events, kMaxEvents, is_waiting ? kTick_ms : kIdleTick_ms);
-  bool from_supervisor = false;
-  std::vector<std::pair<EnginePointer, std::uint32_t>> from_engines;
+  const auto ready = poller_.wait(is_idle ? kIdleTick_ms : kTick_ms);
+  std::vector<EnginePointer> engines;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    for (int at = 0; at < count; ++at) {
-      from_supervisor |= events[at].data.ptr == nullptr;
-      for (const auto& engine : routes_.all()) {
-        if (events[at].data.ptr == engine.get()) from_engines.emplace_back(engine, std::uint32_t{events[at].events});
-      }
+    engines = routes_.all();
+  }
+  bool from_supervisor = false;
+  for (const auto& each : ready) {  // engines first: a death counts before the table that has its successor
+    from_supervisor |= each.owner == &supervisor_;
+    for (const auto& engine : engines) {
+      if (each.owner == engine.get()) serve_engine(engine, each);
     }
   }
-  for (const auto& [engine, what] : from_engines) serve_engine(engine, what);
   if (from_supervisor) read_supervisor();
   watch_backlogs();
   if (const double now_s = monotonic_s(); now_s >= next_tick_s_) {
     next_tick_s_ = now_s + kTick_s;
+    deliver_late(now_s);
     look_after_held(now_s);
     look_for_cancelled();
   }
@@ -249,7 +228,7 @@ void EngineClient::read_supervisor() {
   try {
     supervisor_.receive(frames);
   } catch (const ChannelClosed&) {
-    watch(EPOLL_CTL_DEL, supervisor_.descriptor(), 0, nullptr);  // it died; the server was started to end with it
+    poller_.remove(supervisor_.descriptor());  // it died; the server was started to end with it
   }
   for (const auto& frame : frames) {
     if (frame.kind == Kind::series) guarded("metrics can't be declared", [&] { observer_.take_series(frame); });
@@ -261,7 +240,7 @@ void EngineClient::take_table(RoutingTable table) {
   guarded("restarts can't be published", [&] { observer_.take_table(table); });
   const std::lock_guard<std::mutex> lock(guard_);
   for (const auto& engine : routes_.update(std::move(table))) {
-    watch(EPOLL_CTL_ADD, engine->channel.descriptor(), EPOLLIN, engine.get());
+    poller_.add(engine->channel.descriptor(), engine.get());
     send(*engine, {Kind::hello, 0, {kName}});
   }
   give_held();
@@ -270,12 +249,12 @@ void EngineClient::take_table(RoutingTable table) {
   ready_changed_.notify_all();
 }
 
-void EngineClient::serve_engine(const EnginePointer& engine, std::uint32_t events) {
+void EngineClient::serve_engine(const EnginePointer& engine, const Poller::Ready& ready) {
   std::vector<Frame> frames;
   bool is_lost = false;
   try {
-    if (events & EPOLLOUT) engine->channel.flush();
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) engine->channel.receive(frames);
+    if (ready.can_write) engine->channel.flush();
+    if (ready.can_read) engine->channel.receive(frames);
   } catch (const ChannelClosed&) {
     is_lost = true;
   } catch (const std::exception& error) {  // it can't be read on from somewhere in the middle
@@ -287,58 +266,49 @@ void EngineClient::serve_engine(const EnginePointer& engine, std::uint32_t event
 }
 
 void EngineClient::take(const Engine& engine, const Frame& frame) {
-  switch (frame.kind) {
-    case Kind::metrics:
-      return observer_.take_metrics(engine, frame);
-    case Kind::chunk:
-    case Kind::answer:
-    case Kind::error:
-      break;
-    default:
-      return;
-  }
+  if (frame.kind == Kind::metrics) return observer_.take_metrics(engine, frame);
+  const bool is_last = frame.kind == Kind::answer || frame.kind == Kind::error;
+  if (!is_last && frame.kind != Kind::chunk) return;
   PendingPointer pending;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    pending = find(frame.request);
+    pending = pending_.find(frame.request);
     if (!pending) return;
     pending->has_delivered = true;
     if (frame.kind == Kind::answer && pending->fingerprint) suspects_.clear(*pending->fingerprint);
-    if (frame.kind != Kind::chunk) remove(*pending);
+    if (is_last) pending_.remove(*pending);
   }
-  finish(pending, frame);
+  if (is_last && pending->reply->is_cancelled()) {
+    late_.push_back({monotonic_s() + kCancelledGrace_s, pending, frame});
+  } else {
+    deliver(pending, frame);
+  }
 }
 
-void EngineClient::finish(const PendingPointer& pending, const Frame& frame) {
-  if (frame.kind == Kind::error) {
-    pending->reply->fail(frame.parts.size() == 2 ? Failure::from(frame) : Failure::internal());
-  } else {
-    pending->reply->deliver(frame);
+void EngineClient::deliver(const PendingPointer& pending, const Frame& frame) {
+  if (frame.kind != Kind::error) return pending->reply->deliver(frame);
+  pending->reply->fail(frame.parts.size() == 2 ? Failure::from(frame) : Failure::internal());
+}
+
+void EngineClient::deliver_late(double now_s) noexcept {
+  while (!late_.empty() && (late_.front().due_s <= now_s || closing_)) {
+    const LateAnswer late = std::move(late_.front());
+    late_.pop_front();
+    guarded("a cancelled request can't be ended", [&] { deliver(late.pending, late.frame); });
   }
 }
 
 void EngineClient::lose(const EnginePointer& engine) {
-  watch(EPOLL_CTL_DEL, engine->channel.descriptor(), 0, nullptr);
+  poller_.remove(engine->channel.descriptor());
   Refused refused;
   {
     const std::lock_guard<std::mutex> lock(guard_);
     routes_.forget(engine);
-    std::map<Fingerprint, int> deaths;  // of equal requests one is counted
-    std::vector<PendingPointer> in_hand;
-    for (const auto& [number, pending] : pending_) {
-      if (pending->engine == engine) in_hand.push_back(pending);
-    }
+    const auto in_hand = pending_.select([&engine](const PendingRequest& pending) { return pending.engine == engine; });
+    count_deaths(in_hand);
     for (const auto& pending : in_hand) {
-      ++pending->deaths;
-      if (!pending->is_session()) {
-        pending->fingerprint = fingerprint_of(pending->bundle, pending->frame);
-        deaths[*pending->fingerprint] = std::max(deaths[*pending->fingerprint], pending->deaths);
-      }
-    }
-    for (auto& [fingerprint, count] : deaths) count = suspects_.add(fingerprint, count, monotonic_s());
-    for (const auto& pending : in_hand) {
-      if (auto failure = after_death(*pending, pending->fingerprint ? deaths[*pending->fingerprint] : 0)) {
-        remove(*pending);
+      if (auto failure = failure_after_death(*pending)) {
+        pending_.remove(*pending);
         refused.emplace_back(pending, std::move(*failure));
       } else {
         pending->engine = nullptr;
@@ -350,20 +320,20 @@ void EngineClient::lose(const EnginePointer& engine) {
   refuse(refused);
 }
 
-// What its caller is told, or nothing when it is sent to another engine.
-std::optional<Failure> EngineClient::after_death(PendingRequest& pending, int deaths) {
-  if (pending.is_session()) return Failure{code::kSessionLost, kNoSession};
-  if (pending.cancelled) return Failure{code::kCancelled, "the caller went away"};
-  if (deaths >= SuspectTable::kMaxDeaths) return Failure{code::kSuspect, kSuspected};
-  if (pending.has_delivered) return Failure{code::kRestarting, "the engine was restarted in the middle of this stream; send it again"};
-  return std::nullopt;
-}
-
-void EngineClient::watch(int operation, int descriptor, std::uint32_t events, Engine* engine) const {
-  epoll_event event{};
-  event.events = events;
-  event.data.ptr = engine;
-  ::epoll_ctl(poll_, operation, descriptor, &event);
+// One death counts once for equal requests, and for each of them also with those of earlier attempts.
+void EngineClient::count_deaths(const std::vector<PendingPointer>& in_hand) {
+  std::map<Fingerprint, int> deaths;
+  for (const auto& pending : in_hand) {
+    ++pending->deaths;
+    if (pending->is_session()) continue;
+    pending->fingerprint = fingerprint_of(pending->bundle, pending->frame);
+    int& most = deaths[*pending->fingerprint];
+    most = std::max(most, pending->deaths);
+  }
+  for (auto& [fingerprint, count] : deaths) count = suspects_.add(fingerprint, count, monotonic_s());
+  for (const auto& pending : in_hand) {
+    if (pending->fingerprint) pending->deaths = deaths[*pending->fingerprint];
+  }
 }
 
 void EngineClient::watch_backlogs() {
@@ -371,38 +341,36 @@ void EngineClient::watch_backlogs() {
   for (const auto& engine : routes_.all()) {
     if (engine->writing == engine->channel.has_backlog()) continue;
     engine->writing = !engine->writing;
-    watch(EPOLL_CTL_MOD, engine->channel.descriptor(), engine->writing ? EPOLLIN | EPOLLOUT : EPOLLIN, engine.get());
+    poller_.watch_writing(engine->channel.descriptor(), engine.get(), engine->writing);
   }
 }
 
-// Nobody waits for ever; and while the server drains no engine is started again.
+// No request waits for ever; and while the server drains no engine is started again.
 void EngineClient::look_after_held(double now_s) {
   Refused refused;
   {
     const std::lock_guard<std::mutex> lock(guard_);
     const RoutingTable& table = routes_.table();
-    const std::string late = "the engine was not back within " + std::to_string(static_cast<int>(table.hold_s + 0.5)) + " s";
-    for (const auto& [number, pending] : pending_) {
-      if (pending->engine) continue;
+    const std::string hold_s = std::to_string(static_cast<int>(table.hold_s + 0.5));
+    for (const auto& pending : pending_.held()) {
       if (table.draining) {
         refused.emplace_back(pending, Failure{code::kDraining, kGoingAway});
       } else if (now_s - pending->held_since_s > table.hold_s) {
-        refused.emplace_back(pending, Failure{code::kRestarting, late});
+        refused.emplace_back(pending, Failure{code::kRestarting, "the engine was not back within " + hold_s + " s"});
       }
     }
-    for (const auto& each : refused) remove(*each.first);
+    for (const auto& each : refused) pending_.remove(*each.first);
   }
   refuse(refused);
 }
 
-// Replies are asked by this thread only, which also is the only one that ends them: none is asked after its last response.
+// Replies are asked by this thread only, which also is the only one that ends them: none is asked after its last
+// response.
 void EngineClient::look_for_cancelled() {
   std::vector<PendingPointer> open;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    for (const auto& [number, pending] : pending_) {
-      if (!pending->cancelled) open.push_back(pending);
-    }
+    open = pending_.select([](const PendingRequest& pending) { return !pending.cancelled; });
   }
   Refused refused;
   for (const auto& pending : open) {
@@ -412,8 +380,8 @@ void EngineClient::look_for_cancelled() {
     if (pending->engine) {
       send(*pending->engine, {Kind::cancel, pending->frame.request, {}});
     } else {
-      remove(*pending);
-      refused.emplace_back(pending, Failure{code::kCancelled, "the caller went away"});
+      pending_.remove(*pending);
+      refused.emplace_back(pending, Failure{code::kCancelled, kCallerGone});
     }
   }
   refuse(refused);

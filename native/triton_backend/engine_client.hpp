@@ -1,19 +1,23 @@
-// The backend's connections to the engine processes: every request gets exactly one last response, whatever happens to them.
+// The backend's connections to the engine processes: every request gets exactly one last response, whatever happens to
+// them.
 //
-// What an engine had in hand when it died is sent to another one, once; the next death with it makes it a suspect, which is
-// refused, and is still refused when its caller sends it again.
+// What an engine had in hand when it died is sent to another one, once; the next death with it makes it a suspect,
+// which is refused, and is still refused when its caller sends it again.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "pending.hpp"
+#include "poller.hpp"
 #include "request.hpp"
 #include "routes.hpp"
 #include "suspects.hpp"
@@ -50,6 +54,11 @@ class EngineClient {
 
  private:
   using Refused = std::vector<std::pair<PendingPointer, Failure>>;
+  struct LateAnswer {
+    double due_s;
+    PendingPointer pending;
+    Frame frame;
+  };
 
   // Under the lock.
   void place(const PendingPointer& pending, const std::string& model);
@@ -57,22 +66,18 @@ class EngineClient {
   void refuse_suspect(PendingRequest& pending);
   void give(const PendingPointer& pending, const EnginePointer& engine);
   void give_held();
-  void add(const PendingPointer& pending);
-  void remove(const PendingRequest& pending);
-  PendingPointer find(std::uint64_t number);
-  std::optional<Failure> after_death(PendingRequest& pending, int deaths);
-  void send(Engine& engine, const Frame& frame);
+  void count_deaths(const std::vector<PendingPointer>& in_hand);
 
   // In the client's own thread.
   void run();
   void turn();
   void read_supervisor();
   void take_table(RoutingTable table);
-  void serve_engine(const EnginePointer& engine, std::uint32_t events);
+  void serve_engine(const EnginePointer& engine, const Poller::Ready& ready);
   void take(const Engine& engine, const Frame& frame);
-  void finish(const PendingPointer& pending, const Frame& frame);
+  void deliver(const PendingPointer& pending, const Frame& frame);
+  void deliver_late(double now_s) noexcept;
   void lose(const EnginePointer& engine);
-  void watch(int operation, int descriptor, std::uint32_t events, Engine* engine) const;
   void watch_backlogs();
   void look_after_held(double now_s);
   void look_for_cancelled();
@@ -82,16 +87,18 @@ class EngineClient {
 
   Observer& observer_;
   Channel supervisor_;
-  const int poll_, wakeup_fd_;
+  const Poller poller_;
+  // Of the thread alone: the next look at what waits, and the answers to cancelled requests, the first of which is due
+  // first.
+  double next_tick_s_ = 0.0;
+  std::deque<LateAnswer> late_;
   std::mutex guard_;  // of everything below; never held while a reply is called
   std::condition_variable ready_changed_;
   Routes routes_;
-  std::map<std::uint64_t, PendingPointer> pending_;
+  PendingRequests pending_;
   SuspectTable suspects_;
-  std::size_t pending_bytes_ = 0;
-  std::uint64_t last_number_ = 0, tables_ = 0;
+  std::uint64_t tables_ = 0;
   bool ready_ = false;
-  double next_tick_s_ = 0.0;  // of the thread alone
   std::atomic<bool> closing_{false};
   std::thread thread_;
 };

@@ -1,4 +1,5 @@
-// What a server takes in one request (dragoman.wire.Limits): checked against the sizes that Triton gives, before anything is copied.
+// What a server takes in one request (dragoman.wire.Limits): checked against the sizes that Triton gives, before
+// anything is copied.
 #pragma once
 
 #include <cstdint>

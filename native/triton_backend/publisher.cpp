@@ -67,7 +67,8 @@ void Publisher::show_gauge(const std::string& name, const std::string& model) {
 
 void Publisher::apply(const std::string& name, const std::string& model, const std::string& label, double amount) {
   TRITONSERVER_Metric* const shown = metric(name, model, label);
-  check(series_.at(name).kind == "counter" ? TRITONSERVER_MetricIncrement(shown, amount) : TRITONSERVER_MetricSet(shown, amount));
+  check(series_.at(name).kind == "counter" ? TRITONSERVER_MetricIncrement(shown, amount)
+                                           : TRITONSERVER_MetricSet(shown, amount));
 }
 
 TRITONSERVER_Metric* Publisher::metric(const std::string& name, const std::string& model, const std::string& label) {

@@ -36,13 +36,15 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // The start of the names of an engine's sessions.
 std::string key_of(const std::string& socket) {
   const std::string name = socket.substr(socket.rfind('/') + 1), suffix = ".sock";
-  const bool has_suffix = name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+  const bool has_suffix =
+      name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
   return has_suffix ? name.substr(0, name.size() - suffix.size()) : name;
 }
 
 // The unsigned numbers that a part holds, exactly as many as there are places for them.
 void read_numbers(const std::string& part, std::initializer_list<std::uint64_t*> places) {
-  if (part.size() != places.size() * sizeof(std::uint64_t)) throw BrokenStream("a routing table with another number of numbers");
+  if (part.size() != places.size() * sizeof(std::uint64_t))
+    throw BrokenStream("a routing table with another number of numbers");
   const char* at = part.data();
   for (std::uint64_t* const place : places) {
     *place = number_at<std::uint64_t>(at);
@@ -61,9 +63,8 @@ RoutingTable RoutingTable::from(const Frame& frame) {
   table.draining = parts[kStatePart][0] != 0;
   table.hold_s = number_at<double>(parts[kStatePart].data() + sizeof(char));
   Limits& limits = table.limits;
-  read_numbers(
-      parts[kLimitsPart],
-      {&limits.max_texts, &limits.max_text_bytes, &limits.max_request_bytes, &limits.max_options_bytes, &limits.max_command_bytes});
+  read_numbers(parts[kLimitsPart], {&limits.max_texts, &limits.max_text_bytes, &limits.max_request_bytes,
+                                    &limits.max_options_bytes, &limits.max_command_bytes});
   read_numbers(parts[kRestartsPart], {&table.restarts["engine"], &table.restarts["triton"]});
   table.status = parts[kStatusPart];
   for (std::size_t at = kFirstBundlePart; at + 1 < parts.size(); at += 2) {
@@ -126,10 +127,12 @@ std::string Routes::bundle_for(const std::string& model) const {
   if (contains(bundles, model)) return model;
   if (!model.empty()) {
     const std::string shown = valid_utf8(model.substr(0, kShownBytes));
-    throw RefusedRequest({code::kInvalidRequest, "there is no model '" + shown + "' here; this server has " + joined(bundles)});
+    throw RefusedRequest(
+        {code::kInvalidRequest, "there is no model '" + shown + "' here; this server has " + joined(bundles)});
   }
   if (bundles.size() > 1) {
-    throw RefusedRequest({code::kInvalidRequest, "this server has several models; set the input MODEL to one of " + joined(bundles)});
+    throw RefusedRequest(
+        {code::kInvalidRequest, "this server has several models; set the input MODEL to one of " + joined(bundles)});
   }
   return bundles.front();
 }

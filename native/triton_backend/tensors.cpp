@@ -53,9 +53,8 @@ std::string text_name(std::size_t number, std::uint64_t count) {
 
 void check_texts(const Input& input, const Limits& limits) {
   if (input.items > limits.max_texts) {
-    throw invalid(
-        std::to_string(input.items) + " texts are too many; this server takes " + std::to_string(limits.max_texts) +
-        ": send several requests");
+    throw invalid(std::to_string(input.items) + " texts are too many; this server takes " +
+                  std::to_string(limits.max_texts) + ": send several requests");
   }
   if (input.items == 1 && input.bytes > kLengthBytes + limits.max_text_bytes) {
     throw invalid(too_long(text_name(0, 1), input.bytes - kLengthBytes, limits.max_text_bytes) + ": send it in pieces");
@@ -95,7 +94,8 @@ std::string bytes_of(const Input& input) {
     TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
     std::int64_t memory_id = 0;
     check(TRITONBACKEND_InputBuffer(input.handle, index, &buffer, &count, &memory, &memory_id));
-    if (memory == TRITONSERVER_MEMORY_GPU) throw invalid("texts in a GPU's memory are not taken; send them with the request");
+    if (memory == TRITONSERVER_MEMORY_GPU)
+      throw invalid("texts in a GPU's memory are not taken; send them with the request");
     bytes.append(static_cast<const char*>(buffer), count);
   }
   return bytes;
@@ -109,7 +109,8 @@ std::vector<std::string> strings_of(const Input& input) {
   for (std::size_t at = 0; at < bytes.size() && found.size() <= input.items;) {
     const std::size_t left = bytes.size() - at;
     const std::size_t length = left < kLengthBytes ? left : number_at<std::uint32_t>(bytes.data() + at);
-    if (left < kLengthBytes || left - kLengthBytes < length) throw invalid(input.name + " is shorter than its lengths say");
+    if (left < kLengthBytes || left - kLengthBytes < length)
+      throw invalid(input.name + " is shorter than its lengths say");
     found.emplace_back(bytes, at + kLengthBytes, length);
     at += kLengthBytes + length;
   }
@@ -121,14 +122,16 @@ std::vector<std::string> texts_of(const Input& input, std::uint64_t max_text_byt
   auto texts = strings_of(input);
   for (std::size_t number = 0; number < texts.size(); ++number) {
     if (texts[number].size() <= max_text_bytes) continue;
-    throw invalid(too_long(text_name(number, texts.size()), texts[number].size(), max_text_bytes) + ": send it in pieces");
+    throw invalid(too_long(text_name(number, texts.size()), texts[number].size(), max_text_bytes) +
+                  ": send it in pieces");
   }
   return texts;
 }
 
 }  // namespace
 
-void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits, Request& request) {
+void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits,
+                 Request& request) {
   const auto inputs = inputs_of(from);
   check_sizes(inputs, specs, limits);
   for (const auto& spec : specs) {
@@ -162,6 +165,19 @@ std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request) {
   return names;
 }
 
+bool has_parameter(TRITONBACKEND_Request* request, const std::string& wanted) {
+  std::uint32_t count = 0;
+  check(TRITONBACKEND_RequestParameterCount(request, &count));
+  for (std::uint32_t index = 0; index < count; ++index) {
+    const char* name = nullptr;
+    const void* value = nullptr;
+    TRITONSERVER_ParameterType type = TRITONSERVER_PARAMETER_STRING;
+    check(TRITONBACKEND_RequestParameter(request, index, &name, &type, &value));
+    if (wanted == name) return true;
+  }
+  return false;
+}
+
 std::string serialised(const std::vector<std::string>& strings, std::size_t first, std::size_t count) {
   std::string bytes;
   for (std::size_t at = first; at < first + count; ++at) {
@@ -173,8 +189,8 @@ std::string serialised(const std::vector<std::string>& strings, std::size_t firs
 
 void add_output(TRITONBACKEND_Response* response, const OutputTensor& tensor) {
   TRITONBACKEND_Output* output = nullptr;
-  check(TRITONBACKEND_ResponseOutput(
-      response, &output, tensor.name, tensor.type, tensor.shape.data(), static_cast<std::uint32_t>(tensor.shape.size())));
+  check(TRITONBACKEND_ResponseOutput(response, &output, tensor.name, tensor.type, tensor.shape.data(),
+                                     static_cast<std::uint32_t>(tensor.shape.size())));
   void* buffer = nullptr;
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
   std::int64_t memory_id = 0;

@@ -25,11 +25,16 @@ struct InputSpec {
   std::uint64_t Limits::*max_bytes;  // of one string
 };
 
-// Reads a request's inputs. Sizes are checked before a byte is copied; throws RefusedRequest with the value and the limit.
-void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits, Request& request);
+// Reads a request's inputs. Sizes are checked before a byte is copied; throws RefusedRequest with the value and the
+// limit.
+void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits,
+                 Request& request);
 
 // Which outputs the caller asked for.
 std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request);
+
+// Does a request have a parameter of that name? Forwarded metadata are parameters, too.
+bool has_parameter(TRITONBACKEND_Request* request, const std::string& wanted);
 
 // Strings from `first` on, as Triton serialises them.
 std::string serialised(const std::vector<std::string>& strings, std::size_t first, std::size_t count);

@@ -8,11 +8,14 @@ namespace {
 
 TRITONSERVER_Error_Code status_of(const std::string& code) {
   if (code == code::kInvalidRequest) return TRITONSERVER_ERROR_INVALID_ARG;
-  if (code == code::kOverloaded || code == code::kDraining || code == code::kRestarting) return TRITONSERVER_ERROR_UNAVAILABLE;
+  if (code == code::kOverloaded || code == code::kDraining || code == code::kRestarting)
+    return TRITONSERVER_ERROR_UNAVAILABLE;
   if (code == code::kDeadlineExceeded || code == code::kCancelled) return TRITONSERVER_ERROR_CANCELLED;
   if (code == code::kSessionLost) return TRITONSERVER_ERROR_NOT_FOUND;
   return TRITONSERVER_ERROR_INTERNAL;
 }
+
+constexpr const char* kStrictErrors = "triton_grpc_error";
 
 std::uint64_t now_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -36,7 +39,12 @@ void end_without_response(TRITONBACKEND_Request* request) noexcept {
 }
 
 TritonReply::TritonReply(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, const Model& model)
-    : instance_(instance), request_(request), model_(model), began_ns_(now_ns()), wanted_(wanted_outputs(request)) {}
+    : instance_(instance),
+      request_(request),
+      model_(model),
+      began_ns_(now_ns()),
+      wanted_(wanted_outputs(request)),
+      takes_errors_(!model.is_stream && !has_parameter(request, kStrictErrors)) {}
 
 TritonReply::~TritonReply() {
   if (!is_released_) end_without_response(request_);
@@ -62,9 +70,9 @@ void TritonReply::deliver(const Frame& frame) {
 }
 
 void TritonReply::fail(const Failure& failure) {
-  if (!model_.is_stream) {
+  if (takes_errors_) {
     send_error(failure);
-  } else if (!send(refused_stream_outputs(failure), false, true)) {
+  } else if (!send(refused_outputs(model_, failure), false, true)) {
     send_last_flag(request_);  // the caller sees a stream that ends before its last response
   }
   release(false);
@@ -102,8 +110,8 @@ void TritonReply::send_error(const Failure& failure) {
 
 void TritonReply::release(bool is_success) noexcept {
   const std::uint64_t ended_ns = now_ns();
-  ignore(TRITONBACKEND_ModelInstanceReportStatistics(
-      instance_, request_, is_success, began_ns_, began_ns_, ended_ns, ended_ns));
+  ignore(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, is_success, began_ns_, began_ns_, ended_ns,
+                                                     ended_ns));
   ignore(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, 1, began_ns_, began_ns_, ended_ns, ended_ns));
   ignore(TRITONBACKEND_RequestRelease(request_, kReleaseAll));
   is_released_ = true;

@@ -49,25 +49,21 @@ def send_many(caller: Caller, count: int) -> list[grpc.Future]:
     return [caller.translate_later([f"{LONG} {number}"], cache=False, beam_size=4) for number in range(count)]
 
 
-def outcomes(futures: list[grpc.Future]) -> list[str]:
+def outcomes(futures: list[grpc.Future], timeout_s: float = 30) -> list[str]:
     """`ok`, or the code of our own that each request ended with."""
     found = []
     for future in futures:
-        error = future.exception(timeout=30)
+        error = future.exception(timeout=timeout_s)
         found.append("ok" if error is None else error.details().partition(":")[0])
     return found
 
 
-def test_an_engine_killed_under_load_is_replaced_and_nobody_hangs(survivor: Server, caller: Caller) -> None:
+def test_requests_survive_the_death_of_their_engine(survivor: Server, caller: Caller) -> None:
     before = engine(survivor)
     futures = send_many(caller, 24)
     eventually(lambda: any(future.done() for future in futures))
     os.kill(before, signal.SIGKILL)
-    ended = outcomes(futures)
-    assert set(ended) <= {"ok", "RESTARTING"}
-    refusals = [error for error in (future.exception() for future in futures) if error is not None]
-    assert {error.code() for error in refusals} <= {grpc.StatusCode.UNAVAILABLE}
-    eventually(lambda: serves(caller), timeout_s=15)
+    assert set(outcomes(futures)) == {"ok"}
     assert engine(survivor) != before
 
 
@@ -76,11 +72,12 @@ def test_a_request_sent_while_the_engine_is_down_waits_for_the_next_one(survivor
     assert caller.translate(["Can you hear me?"], cache=False).best
 
 
-def test_an_engine_that_hangs_is_replaced(survivor: Server, caller: Caller) -> None:
+def test_requests_survive_an_engine_that_hangs(survivor: Server, caller: Caller) -> None:
     before = engine(survivor)
-    os.kill(before, signal.SIGSTOP)
     futures = send_many(caller, 4)
-    assert set(outcomes(futures)) <= {"ok", "RESTARTING"}
+    os.kill(before, signal.SIGSTOP)
+    futures += send_many(caller, 4)
+    assert set(outcomes(futures)) == {"ok"}
     assert engine(survivor) != before
 
 
@@ -152,8 +149,8 @@ def test_a_triton_that_is_killed_again_and_again_is_back_at_once_every_time(surv
 
 def test_a_triton_under_heavy_load_is_not_taken_for_a_hung_one(survivor: Server, caller: Caller) -> None:
     before = survivor.children()
-    futures = [caller.translate_later([f"{LONG} {number}"] * 8, cache=False) for number in range(60)]
-    assert {outcome.partition(" ")[0] for outcome in outcomes(futures)} <= {"ok", "OVERLOADED"}
+    futures = [caller.translate_later([f"{LONG} {n}"] * 8, timeout_s=120, cache=False) for n in range(60)]
+    assert {outcome.partition(" ")[0] for outcome in outcomes(futures, timeout_s=120)} <= {"ok", "OVERLOADED"}
     assert survivor.children() == before
 
 
@@ -171,15 +168,3 @@ def restarts(server: Server, what: str) -> float:
         return server.metrics().get(f'dragoman_restarts_total{{what="{what}"}}', 0)
     except OSError:
         return -1.0  # there is no metrics endpoint while Triton is being restarted
-
-
-def test_requests_that_only_waited_outlive_their_engine(reference_bundle: Path) -> None:
-    with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
-        caller = server.caller()
-        futures = send_many(caller, 10)  # a beam of 4 in 4 rows: one at a time
-        eventually(lambda: any(future.done() for future in futures))
-        os.kill(engine(server), signal.SIGKILL)
-        ended = outcomes(futures)
-        caller.close()
-    assert ended.count("ok") >= 8
-    assert set(ended) <= {"ok", "RESTARTING"}

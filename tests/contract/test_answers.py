@@ -7,7 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.wire import DETAILS_FIELDS, MODEL_INFO_FIELDS, TEXT_FIELDS, WIRE_VERSION
+from dragoman.bundle.languages import LanguageResolver
+from dragoman.bundle.manifest import Dimensions
+from dragoman.search.option_types import Integer
+from dragoman.search.options import DECODING_OPTIONS, DecodingOptions
+from dragoman.serving.process.options import OptionsReader
+from dragoman.wire import (
+    BUNDLE_FIELDS,
+    DETAILS_FIELDS,
+    ERROR_FIELDS,
+    MODEL_INFO_FIELDS,
+    STATUS_FIELDS,
+    TEXT_FIELDS,
+    WIRE_VERSION,
+    Limits,
+)
 from served import Caller, Server
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "wire.md"
@@ -59,10 +73,27 @@ def test_the_encoder_says_what_the_contract_lists_and_which_version_answers(call
     assert info["version"] == caller.translate([SENTENCE]).details["version"] != ""
 
 
-@pytest.mark.parametrize("field", sorted({*DETAILS_FIELDS, *TEXT_FIELDS, *MODEL_INFO_FIELDS}))
+FIELDS = {*DETAILS_FIELDS, *TEXT_FIELDS, *MODEL_INFO_FIELDS, *STATUS_FIELDS, *BUNDLE_FIELDS, *ERROR_FIELDS}
+
+
+@pytest.mark.parametrize("field", sorted(FIELDS))
 def test_the_document_explains(field: str) -> None:
     assert f"`{field}`" in DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_the_document_names_the_version_it_describes() -> None:
     assert f"This page is wire version {WIRE_VERSION}," in DOCUMENT.read_text(encoding="utf-8").replace("\n", " ")
+
+
+def rows_of_options() -> dict[str, str]:
+    rows = [line.split(" | ") for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    return {row[0].strip("| `"): row[1] for row in rows}
+
+
+def test_the_document_lists_every_option_with_what_it_may_be() -> None:
+    reader = OptionsReader(Dimensions(8, 1, 8, 1, 1, 9, 9, 9, 9), DecodingOptions(), Limits(), LanguageResolver())
+    rows = rows_of_options()
+    for name, kind in reader.schema.items():
+        wanted = "a whole number from" if isinstance(kind, Integer) and kind.most == 2**31 else str(kind)
+        assert rows[name].startswith(wanted), name
+    assert set(DECODING_OPTIONS) < set(reader.schema)

@@ -120,7 +120,7 @@ def test_only_the_gpu_profile_reserves_a_device(services: dict[str, Any]) -> Non
 
 def test_the_load_test_takes_its_command_and_measures_the_servers_alias(services: dict[str, Any]) -> None:
     asked = parsed(loadtest_command, services["loadtest"]["command"][1:])
-    assert asked.to == "triton:8001"
+    assert asked.server == "triton:8001"
     assert all("triton" in services[name]["networks"]["default"]["aliases"] for name in TRITONS)
     assert services["loadtest"]["restart"] == services["export"]["restart"] == "no"
 
@@ -176,7 +176,7 @@ def test_tls_needs_client_certificates_and_reads_every_file_as_a_secret() -> Non
     asked = parsed(serve_command, service["command"][1:])
     assert {str(asked.tls_certificate), str(asked.tls_key), str(asked.tls_client_roots)} == secrets
     probe = parsed(probe_command, service["healthcheck"]["test"][3:])
-    assert probe.to.startswith("grpcs://")
+    assert probe.server.startswith("grpcs://")
     assert {probe.tls_ca, probe.tls_cert, probe.tls_key} <= secrets
 
 

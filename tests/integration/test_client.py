@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
 import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import numpy as np
+import psutil
 import pytest
 from tritonclient.grpc import service_pb2
 
 from dragoman.cli import main
 from dragoman.client import AsyncTranslator, ClientDecoding, RetryPolicy, Step, Translator, Window
 from dragoman.client.failures import read_status
-from dragoman.errors import DeadlineExceeded, InvalidRequest, ServerError, TransportError
+from dragoman.errors import DeadlineExceeded, InvalidRequest, RequestError, ServerError, TransportError
 from served import Server, eventually
 
 SENTENCES = [
@@ -119,6 +124,18 @@ def test_a_wrong_model_name_lists_the_right_one(server: Server) -> None:
         translator.translate("hi")
 
 
+def test_languages_are_those_of_the_bundle(translator: Translator) -> None:
+    assert translator.translate(SENTENCES[0], source_language="en", target_language="de").text == "Wo ist der Bahnhof?"
+    with pytest.raises(InvalidRequest, match="fr"):
+        translator.translate(SENTENCES[0], target_language="fr")
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 1000}, {"target_language": "fr"}])
+def test_a_refused_stream_says_why(translator: Translator, options: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequest, match=str(next(iter(options.values())))):
+        list(translator.stream("hi", **options))  # type: ignore[arg-type]
+
+
 def test_a_bad_text_in_a_list_is_named(translator: Translator) -> None:
     with pytest.raises(InvalidRequest, match="text 2: "):
         translator.translate(["good", "bad \x01", "good"])
@@ -212,7 +229,8 @@ def test_a_server_that_hangs_is_left_out_within_seconds(server: Server, referenc
             assert time.monotonic() - began_at < 10
         finally:
             for pid in frozen:
-                os.kill(pid, signal.SIGCONT)
+                with contextlib.suppress(ProcessLookupError):  # its supervisor noticed, and has killed it
+                    os.kill(pid, signal.SIGCONT)
 
 
 def test_a_server_that_ends_costs_no_call(server: Server, reference_bundle: Path) -> None:
@@ -228,11 +246,78 @@ def test_a_server_that_ends_costs_no_call(server: Server, reference_bundle: Path
         assert all(one == expected for one in found)
 
 
+@pytest.fixture(scope="module")
+def own_server(reference_bundle: Path) -> Iterator[Server]:
+    """A server whose processes may be killed."""
+    with Server.start([f"en-de={reference_bundle}"]) as started:
+        yield started
+
+
+class Callers:
+    """Sixteen threads that translate one after the other, with the client's defaults, until they are told to stop."""
+
+    def __init__(self, address: str) -> None:
+        self.answered: Counter[int] = Counter()
+        self.errors: list[RequestError] = []
+        self._stop = threading.Event()
+        self._translator = Translator(address)
+        self._threads = [threading.Thread(target=self._call, args=(caller,)) for caller in range(16)]
+
+    def __enter__(self) -> Callers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+        self._translator.close()
+
+    def wait_until_all_were_answered_again(self, timeout_s: float = 60.0) -> None:
+        before = Counter(self.answered)
+        eventually(lambda: all(self.answered[caller] > before[caller] for caller in range(16)), timeout_s)
+
+    def _call(self, caller: int) -> None:
+        for number in itertools.count():
+            if self._stop.is_set():
+                return
+            self._attempt(caller, SENTENCES[(caller + number) % len(SENTENCES)])
+
+    def _attempt(self, caller: int, text: str) -> None:
+        try:
+            assert self._translator.translate(text, cache=False).text
+            self.answered[caller] += 1
+        except RequestError as error:
+            self.errors.append(error)
+
+
+@pytest.mark.parametrize(
+    ("process", "blow"),
+    [("engine", signal.SIGKILL), ("triton", signal.SIGKILL), ("engine", signal.SIGSTOP), ("triton", signal.SIGSTOP)],
+    ids=["engine killed", "triton killed", "engine hangs", "triton hangs"],
+)
+def test_callers_do_not_notice_that_a_process_of_the_server_died(
+    own_server: Server, process: str, blow: signal.Signals
+) -> None:
+    with Callers(own_server.grpc) as callers:
+        callers.wait_until_all_were_answered_again()
+        (victim,) = own_server.children()[process]
+        os.kill(victim, blow)
+        eventually(lambda: not psutil.pid_exists(victim), 60.0)  # the supervisor has replaced it, or is about to
+        callers.wait_until_all_were_answered_again()
+    assert callers.errors == []
+
+
 def test_status_shows_a_working_server(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--server", server.grpc, "--metrics", server.metrics_url, "--watch", "0.2"]) == 0
-    shown = capsys.readouterr().out
+    """Where the metrics are, it finds out by itself."""
+    assert main(["status", "--server", server.grpc, "--watch", "0.2"]) == 0
+    shown, problems = capsys.readouterr()
     assert f"{server.grpc}\tready\ttriton" in shown
-    assert "\ten-de\t" in shown
+    assert f"{server.grpc}\ten-de\t" in shown
+    assert "\ten → de\t" in shown
+    assert "\t".join(["req/s", "failed/s"]) in shown
+    assert problems == ""
 
 
 @pytest.mark.parametrize("flags", [[], ["--stream"], ["--decoding", "client"], ["--beam", "1"]])

@@ -88,9 +88,10 @@ def test_the_grpcurl_example_translates(server: Server, folder: Path) -> None:
 
 def test_the_document_names_every_tensor_option_and_code() -> None:
     from dragoman.client.options import RequestOptions
-    from dragoman.wire import MODELS, ErrorCode
+    from dragoman.wire import BUNDLE_FIELDS, ERROR_FIELDS, MODELS, STATUS_FIELDS, ErrorCode
 
     text = DOCUMENT.read_text(encoding="utf-8")
     names = {tensor.name for model in MODELS for tensor in (*model.inputs, *model.outputs)} | set(ErrorCode.__members__)
-    names |= {model.name for model in MODELS} | set(RequestOptions.__annotations__) - {"timeout_s", "target_language"}
+    names |= {model.name for model in MODELS} | set(RequestOptions.__annotations__) - {"timeout_s"}
+    names |= {*BUNDLE_FIELDS, *ERROR_FIELDS, *STATUS_FIELDS}
     assert [name for name in sorted(names) if name not in text] == []

@@ -17,16 +17,14 @@ from dragoman.errors import UsageError
 
 __all__ = ["HELP", "configure", "run"]
 
-HELP = (
-    "Translate one word and say by the exit code whether that worked: a health check that can't be green while nothing is."
-)
+HELP = "Translate one word and tell by the exit code whether that worked: a health check of the whole server."
 
 _EXAMPLES = """
 examples:
-  dragoman probe                    ready: can this server translate now?
-  dragoman probe --live             alive: a server that is full or draining has answered too, and must not be killed
+  dragoman probe --server localhost:8001          # ready: can this server translate now?
+  dragoman probe --server localhost:8001 --live   # alive: a server that is full or draining answers, and must not be killed
 
-Exit code 0 when it did, 1 otherwise.
+Exit code 0 when the server answered, 1 otherwise.
 """
 
 

@@ -46,11 +46,11 @@ class BundleStatus:
         """One of `STATUS.bundles`."""
         return cls(
             name=str(raw["name"]),
-            model=str(raw["model"]),
-            version=str(raw["version"]),
-            architecture=str(raw["architecture"]),
-            parameters=int(raw["parameters"]),
-            precision=str(raw["precision"]),
+            model=str(raw["model"] or ""),  # null while its first engine is starting
+            version=str(raw["version"] or ""),
+            architecture=str(raw["architecture"] or ""),
+            parameters=int(raw["parameters"] or 0),
+            precision=str(raw["precision"] or ""),
             source_languages=tuple(map(str, raw["source_languages"])),
             target_languages=tuple(map(str, raw["target_languages"])),
         )

@@ -25,7 +25,7 @@ HELP = "Show what servers serve and how busy they are: bundles, languages, preci
 _EXAMPLES = """
 examples:
   dragoman status
-  dragoman status --server a:8001,b:8001 --json
+  dragoman status --server localhost:8001 --json
 
 Exit code 0 when every server can translate, 1 otherwise.
 """

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
+from dragoman.bundle.languages import language_resolver
 from dragoman.bundle.manifest import Manifest, Verification
 
 __all__ = ["human_bytes", "manifest_tables", "verification_table"]
@@ -33,9 +34,10 @@ def human_bytes(count: float) -> str:
 def _model_table(manifest: Manifest) -> Table:
     model, sizes, generation = manifest.model, manifest.dimensions, manifest.generation
     table = Table(title=model.name, show_header=False, title_justify="left", title_style="bold")
-    languages = f"{model.source_language or '?'} → {model.target_language or '?'}"
+    languages = language_resolver(manifest)
     rows = {
-        "architecture": f"{model.architecture}, {model.parameters / 1e6:.1f} M parameters, {languages}",
+        "architecture": f"{model.architecture}, {model.parameters / 1e6:.1f} M parameters",
+        "languages": f"{_named(languages.source.codes)} → {_named(languages.target.codes)}",
         "shape": f"d {sizes.d_model}, {sizes.heads} heads, {sizes.encoder_layers}+{sizes.decoder_layers} layers, "
         f"vocabulary {sizes.target_vocabulary:,}",
         "limits": f"{sizes.max_source_tokens} source tokens, {sizes.max_target_tokens} target tokens",
@@ -46,12 +48,16 @@ def _model_table(manifest: Manifest) -> Table:
         "made by": f"dragoman {manifest.dragoman_version}, schema {manifest.schema_version}",
     }
     if sizes.shortlist is not None:
-        rows["shortlist"] = f"{sizes.shortlist:,} tokens can be said"
+        rows["shortlist"] = f"{sizes.shortlist:,} tokens can be generated"
     if manifest.kept_in_fp32:
         rows["kept in fp32"] = ", ".join(manifest.kept_in_fp32)
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _named(languages: tuple[str, ...]) -> str:
+    return ", ".join(languages) or "not named"
 
 
 def _files_table(manifest: Manifest) -> Table:
@@ -78,7 +84,7 @@ def _engines_table(manifest: Manifest) -> Table:
 
 
 def verification_table(verification: Verification) -> Table:
-    """What was compared with the original and what came out."""
+    """What was compared with the original, and the result."""
     table = Table(title=f"Verified against {verification.reference}", title_justify="left")
     for name in ("graphs", "case", "same", "tokens", "Δ log p", "BLEU", "chrF"):
         table.add_column(name, no_wrap=True)

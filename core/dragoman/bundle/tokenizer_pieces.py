@@ -57,6 +57,11 @@ class MarianTokenizer(PiecesTokenizer):
     That token is one vocabulary entry and never goes through sentencepiece.
     """
 
+    @property
+    def language_tokens(self) -> dict[str, int]:
+        """Tokens such as `>>deu<<` and their ids; empty for a model of one pair."""
+        return {piece: at for piece, at in self._source_ids.items() if piece.startswith(">>") and piece.endswith("<<")}
+
     def source_ids(self, text: str) -> list[int]:
         language, text = self._split_language(text)
         return [*language, *super().source_ids(text)]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
-from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, RequestError, SessionLost
+from dragoman.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidRequest,
+    Overloaded,
+    RequestError,
+    SessionLost,
+    SuspectRequest,
+)
 from dragoman.wire import ErrorCode
 
-__all__ = ["Failure", "outcome_of"]
+__all__ = ["Failure", "cause_of", "outcome_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +37,8 @@ class Failure:
         return cls(ErrorCode.OVERLOADED, f"{ErrorCode.OVERLOADED.value} retry_after_ms={hint_ms}: {message}")
 
     @classmethod
-    def of(cls, error: RequestError) -> Failure:
-        """The failure that says `error`; anything not meant for callers becomes INTERNAL without its text."""
+    def of(cls, error: BaseException) -> Failure:
+        """The failure that tells of `error`; anything not meant for callers becomes INTERNAL without its text."""
         if isinstance(error, Overloaded):
             return cls.overloaded(str(error), error.retry_after_s)
         for kind, code in _CODES.items():
@@ -46,10 +56,28 @@ _CODES = {
     DeadlineExceeded: ErrorCode.DEADLINE_EXCEEDED,
     Cancelled: ErrorCode.CANCELLED,
     SessionLost: ErrorCode.SESSION_LOST,
+    SuspectRequest: ErrorCode.SUSPECT,
 }
 
 
-def outcome_of(error: RequestError) -> str:
+def outcome_of(error: BaseException) -> str:
     """How metrics and logs call the end of a request that failed."""
     code = Failure.of(error).code
     return {ErrorCode.INVALID_REQUEST: "invalid", ErrorCode.DEADLINE_EXCEEDED: "deadline"}.get(code, code.value.lower())
+
+
+def cause_of(error: BaseException) -> dict[str, str]:
+    """For the log: what failed and where. The message of a foreign error may hold the user's text and stays out."""
+    fields = {"error": type(error).__name__, "where": _where(error)}
+    if isinstance(error, RequestError):
+        fields["reason"] = str(error)
+        if error.__cause__ is not None:  # of the runtime, which sees tokens only
+            fields["cause"] = f"{type(error.__cause__).__name__}: {error.__cause__}"
+            fields["where"] = _where(error.__cause__)
+    return fields
+
+
+def _where(error: BaseException) -> str:
+    """The innermost places of the traceback, the last one last."""
+    places = traceback.extract_tb(error.__traceback__)[-4:]
+    return " > ".join(f"{Path(place.filename).name}:{place.lineno} {place.name}" for place in places)

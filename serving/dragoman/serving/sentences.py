@@ -2,10 +2,14 @@
 
 A mark that ends sentences ends one here if what follows begins one, and if the word before it is not an abbreviation,
 an initial or an ordinal. When in doubt the sentence goes on: a joined pair is translated well enough, a torn one is not.
+
+Everything is linear in the length of the text: each pattern begins with a set of marks and always matches a whole run of
+them; what must stand around the run is looked up, not searched for.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -13,17 +17,22 @@ __all__ = ["sentence_spans", "weak_spans"]
 
 _CLOSING = "\"'”’»›)]}）】」』〉》"
 _OPENING = "\"'“‘„‚«‹([{（【「『〈《¿¡–—-"
-_ENDING = re.compile(
-    rf"(?P<wide>[。！？｡]+[{re.escape(_CLOSING)}]*)"  # needs no space after it
-    rf"|(?P<mark>[.!?…‽؟۔։।።]+)(?P<closing>[{re.escape(_CLOSING)}]*)(?=\s|$)"
-)
+_MARKS = ".!?…‽؟۔։।።"
+_WIDE_MARKS = "。！？｡"
+"""They need no space after them."""
+_ENDING = re.compile(rf"(?P<mark>[{_MARKS}{_WIDE_MARKS}]+)(?P<closing>[{re.escape(_CLOSING)}]*)")
+_WIDE_WEAK_MARKS = "、，；："
+_WIDE_SET, _WIDE_WEAK_SET = frozenset(_WIDE_MARKS), frozenset(_WIDE_WEAK_MARKS)
 _LINE = re.compile(r"[^\r\n\u2028\u2029\x0b\x0c]+")
-_LAST_WORD = re.compile(r"[^\s" + re.escape(_OPENING) + r"]+$")
+_WORD_CHARACTER = rf"[^\s{re.escape(_OPENING)}]"
+_LAST_WORD = re.compile(rf"(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}+$")
 _NEXT_WORD = re.compile(r"[\w'’]+")
 
 
 _IN_SIGHT = 60
 """Characters around a mark that can matter: no word that does is longer. Looking further would cost a long text dearly."""
+
+_MARKS_BETWEEN_PAUSES = 100
 
 
 def _words(listed: str) -> frozenset[str]:
@@ -54,41 +63,52 @@ _STARTERS = _words("""
 """Words that begin a sentence rather than go on after U.S. or p.m."""
 
 
-def sentence_spans(text: str, language: str | None = None) -> list[tuple[int, int]]:
-    """Start and end of each sentence; between them is only white space. A line break always ends a sentence."""
-    spans = []
+def sentence_spans(text: str, language: str | None = None) -> Iterator[tuple[int, int] | None]:
+    """Start and end of each sentence; between them is only white space. A line break always ends a sentence.
+
+    None is a pause: a caller with other things to do gets a turn at least once in a hundred marks.
+    """
+    seen = 0
     for line in _LINE.finditer(text):
-        for start, end in _in_line(line.group(), language):
-            if line.group()[start:end].strip():
-                spans.append(_stripped(text, line.start() + start, line.start() + end))
-    return spans
+        start = line.start()
+        for match in _ENDING.finditer(text, line.start(), line.end()):
+            seen += 1
+            if seen % _MARKS_BETWEEN_PAUSES == 0:
+                yield None
+            if _ends(text, line.end(), match, language):
+                yield from _stripped(text, start, match.end())
+                start = match.end()
+        yield from _stripped(text, start, line.end())
 
 
-def weak_spans(text: str, start: int, end: int, marks: str) -> list[tuple[int, int]]:
-    """Pieces of text[start:end] that end after one of `marks` and the white space that follows."""
-    pattern = re.compile(rf"(?:[{marks}]+[{re.escape(_CLOSING)}]*)(?=\s)|[、，；：]" if marks.strip() else r"\s+")
-    spans, begin = [], start
-    for match in pattern.finditer(text, start, end):
-        if text[begin : match.end()].strip():
-            spans.append(_stripped(text, begin, match.end()))
-            begin = match.end()
-    if text[begin:end].strip():
-        spans.append(_stripped(text, begin, end))
-    return spans
+def weak_spans(text: str, start: int, end: int, marks: str) -> Iterator[tuple[int, int] | None]:
+    """Pieces of text[start:end] that end after one of `marks` and the white space that follows; with " ", its words.
+
+    None is a pause, as in `sentence_spans`.
+    """
+    begin, anywhere = start, not marks.strip()
+    for seen, match in enumerate(_weak_pattern(marks).finditer(text, start, end), 1):
+        if seen % _MARKS_BETWEEN_PAUSES == 0:
+            yield None
+        after = match.end()
+        if anywhere or (after < end and text[after].isspace()) or not _WIDE_WEAK_SET.isdisjoint(match.group()):
+            yield from _stripped(text, begin, after)
+            begin = after
+    yield from _stripped(text, begin, end)
 
 
-def _in_line(line: str, language: str | None) -> Iterator[tuple[int, int]]:
-    start = 0
-    for match in _ENDING.finditer(line):
-        if match.group("wide") or _ends(line, match, language):
-            yield start, match.end()
-            start = match.end()
-    yield start, len(line)
+@functools.cache
+def _weak_pattern(marks: str) -> re.Pattern[str]:
+    return re.compile(rf"[{marks}{_WIDE_WEAK_MARKS}]+[{re.escape(_CLOSING)}]*" if marks.strip() else r"\s+")
 
 
-def _ends(line: str, match: re.Match[str], language: str | None) -> bool:
-    """Does a sentence end at this mark?"""
-    following = line[match.end() : match.end() + _IN_SIGHT].lstrip()
+def _ends(text: str, line_end: int, match: re.Match[str], language: str | None) -> bool:
+    """Does a sentence end at this run of marks, within a line that ends at `line_end`?"""
+    if not _WIDE_SET.isdisjoint(match.group("mark")):
+        return True
+    if match.end() < line_end and not text[match.end()].isspace():
+        return False
+    following = text[match.end() : min(match.end() + _IN_SIGHT, line_end)].lstrip()
     if not following:
         return True
     opened = following.lstrip(_OPENING)
@@ -97,7 +117,7 @@ def _ends(line: str, match: re.Match[str], language: str | None) -> bool:
         return False
     if match.group("mark") != "." or match.group("closing"):
         return True
-    word = _LAST_WORD.search(line, max(0, match.start() - _IN_SIGHT), match.start())
+    word = _LAST_WORD.search(text, max(0, match.start() - _IN_SIGHT), match.start())
     return word is None or _dot_ends(word.group(), opened, language)
 
 
@@ -117,6 +137,8 @@ def _dot_ends(word: str, following: str, language: str | None) -> bool:
     return lowered not in _ABBREVIATIONS
 
 
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+def _stripped(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """text[start:end] without the white space around it; nothing when there is nothing else."""
     piece = text[start:end]
-    return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+    if (left := len(piece.lstrip())) > 0:
+        yield start + len(piece) - left, start + len(piece.rstrip())

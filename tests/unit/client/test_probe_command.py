@@ -38,7 +38,7 @@ def test_the_word_is_decoded_and_costs_one_token(triton: ScriptedTriton) -> None
     main(["probe", "--server", triton.url, "--model", "en-de"])
     (heard,) = triton.heard
     assert (heard.model, heard.options["cache"], heard.options["max_length"]) == ("translate", False, 1)
-    assert heard.options["model"] == "en-de"
+    assert heard.bundle == "en-de"
 
 
 @pytest.mark.parametrize("message", REFUSALS)

@@ -74,7 +74,7 @@ def test_waiting_for_a_server_that_is_down_costs_no_budget_and_no_attempt(clock:
 
 def test_a_server_that_is_down_is_tried_until_the_very_deadline(clock: Clock) -> None:
     tries = reached(clock, RetryPolicy(first_wait_s=0.05, longest_wait_s=1.0), timeout_s=10)
-    with pytest.raises(DeadlineExceeded, match="gave up after 10 s and .* attempts: gone"):
+    with pytest.raises(DeadlineExceeded, match=r"gave up after 10 s and .* attempts: gone"):
         while True:
             clock.now += tries.failed(GONE)
     assert 9.9 < clock.now <= 10

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from fake_triton import ScriptedTriton
+from fake_triton import STATUS, ScriptedTriton
 
 from dragoman.cli import main
-from dragoman.client.prometheus import Scrape, metrics_url_of
+from dragoman.client.prometheus import Scrape, beside, metrics_url_of
 from dragoman.errors import DragomanError
+from dragoman.wire import MODELS, WIRE_VERSION
 
 METRICS = """\
 # HELP dragoman_texts_total Texts translated
@@ -51,14 +52,16 @@ def metrics() -> Iterator[str]:
     server.server_close()
 
 
-def test_it_shows_models_versions_and_rates(
+def test_it_shows_bundles_models_versions_and_rates(
     triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["status", "--server", triton.url, "--metrics", metrics, "--watch", "0.5", "--json"]) == 0
+    triton.status["metrics"] = metrics
+    assert main(["status", "--server", triton.url, "--watch", "0.5", "--json"]) == 0
     (server,) = json.loads(capsys.readouterr().out)
-    assert (server["ready"], server["triton"]) == (True, "triton 2.51.0")
-    assert [model["name"] for model in server["models"]] == ["translate", "translate_stream", "encoder", "decoder"]
+    assert (server["ready"], server["triton"], server["dragoman"]) == (True, "triton 2.51.0", "0.2.0")
+    assert [model["name"] for model in server["models"]] == [model.name for model in MODELS]
     assert server["models"][0]["versions"] == ["1"]
+    assert server["bundles"] == triton.status["bundles"]
     (activity,) = server["activity"]
     assert (activity["bundle"], activity["running"], activity["queued"], activity["occupancy"]) == ("en-de", 5, 2, 0.25)
     assert 5 < activity["texts"] <= 20
@@ -66,17 +69,34 @@ def test_it_shows_models_versions_and_rates(
     assert activity["failures"] == 0
 
 
-def test_it_prints_a_line_for_each_model(triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_a_line_for_each_bundle(triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--server", triton.url, "--metrics", metrics, "--watch", "0.1"]) == 0
     shown = capsys.readouterr().out
-    assert f"{triton.url}\tready\ttriton 2.51.0\ttranslate\tv1" in shown
-    assert "en-de" in shown
+    assert f"{triton.url}\tready\ttriton 2.51.0\t0.2.0\t5 of 5 ready" in shown
+    assert f"{triton.url}\ten-de\ttatoeba-en-de\t7\ten → de, nds\tint8\t60 M" in shown
+    assert f"{triton.url}\ten-de\t" in shown.partition("req/s")[2]
+
+
+def test_many_languages_are_shortened(triton: ScriptedTriton, metrics: str, capsys: pytest.CaptureFixture[str]) -> None:
+    many = [f"l{number}" for number in range(100)]
+    triton.status["bundles"] = [{**STATUS["bundles"][0], "target_languages": many}]
+    main(["status", "--server", triton.url, "--metrics", metrics, "--watch", "0.1"])
+    assert "en → l0, l1, l2, l3 +96" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("status", [{"wire_version": 99}, {"wire_version": WIRE_VERSION, "bundles": [{"name": "x"}]}])
+def test_a_status_that_can_not_be_read_says_that_the_releases_differ(
+    triton: ScriptedTriton, status: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    triton.status = status
+    assert main(["status", "--server", triton.url]) == 1
+    assert "same dragoman release" in capsys.readouterr().err
 
 
 def test_a_server_without_metrics_is_shown_all_the_same(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--server", triton.url, "--metrics", "http://127.0.0.1:9/metrics"]) == 0
     out, err = capsys.readouterr()
-    assert "translate" in out
+    assert "en-de" in out
     assert "--metrics" in err
 
 
@@ -141,6 +161,18 @@ def test_what_is_no_metric_is_left_out(text: str) -> None:
 )
 def test_metrics_are_looked_for_beside_the_server(target: str, url: str) -> None:
     assert metrics_url_of(target) == url
+
+
+@pytest.mark.parametrize(
+    ("named", "target", "url"),
+    [
+        ("http://127.0.0.1:9002/metrics", "10.0.0.7:8001", "http://10.0.0.7:9002/metrics"),
+        ("http://0.0.0.0:9002/metrics", "dns:///name:8001", "http://name:9002/metrics"),
+        ("http://metrics.example/m", "10.0.0.7:8001", "http://metrics.example/m"),
+    ],
+)
+def test_a_loopback_endpoint_is_looked_for_on_the_host_that_was_dialled(named: str, target: str, url: str) -> None:
+    assert beside(named, target) == url
 
 
 def test_errors_of_the_metrics_are_of_the_tree() -> None:

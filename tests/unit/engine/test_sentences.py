@@ -10,7 +10,7 @@ from dragoman.serving.sentences import sentence_spans
 
 
 def sentences(text: str, language: str | None = None) -> list[str]:
-    return [text[start:end] for start, end in sentence_spans(text, language)]
+    return [text[slice(*span)] for span in sentence_spans(text, language) if span is not None]
 
 
 WHOLE = [
@@ -67,7 +67,7 @@ def test_sentences_are_told_apart(text: str, expected: list[str]) -> None:
 
 @given(st.text(alphabet=st.sampled_from("ab AB.!?…\"'()。\n\t3"), max_size=60))
 def test_nothing_but_white_space_stands_between_sentences(text: str) -> None:
-    spans = sentence_spans(text)
+    spans = [span for span in sentence_spans(text) if span is not None]
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     assert edges == sorted(edges)
     assert all(not text[before:after].strip() for before, after in zip(edges[::2], edges[1::2], strict=True))

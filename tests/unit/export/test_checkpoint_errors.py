@@ -121,8 +121,8 @@ def test_any_other_setting_is_read_or_refused(tmp_path: Path, name: str, value: 
     (directory / "config.json").write_text(json.dumps({**marian_config(), name: value}))
     try:
         read_checkpoint(directory)
-    except CheckpointError as error:
-        assert str(error)
+    except CheckpointError:
+        return
 
 
 def test_heads_that_do_not_divide_the_width_are_refused(checkpoint: Path) -> None:

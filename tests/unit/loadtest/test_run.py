@@ -169,8 +169,10 @@ def test_a_request_that_outlives_its_timeout_is_an_error() -> None:
 def test_the_response_cache_is_asked_to_stay_out_and_options_arrive() -> None:
     script = Script()
     with serving(script) as address:
-        run(plan(address, constant(10, 0.5), settings=RequestSettings(beam_size=4, model="en-de")))
-    assert {(asked["cache"], asked["beam_size"], asked["model"]) for asked in script.options} == {(False, 4, "en-de")}
+        run(plan(address, constant(10, 0.5), settings=RequestSettings(beam_size=4, model="en-de", target_language="de")))
+    assert {(asked["cache"], asked["beam_size"], asked["MODEL"], asked["target_language"]) for asked in script.options} == {
+        (False, 4, "en-de", "de")
+    }
 
 
 def test_bleu_is_that_of_the_answers_and_changing_answers_are_noticed() -> None:

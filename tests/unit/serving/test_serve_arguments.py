@@ -13,6 +13,8 @@ import pytest
 from dragoman.bundle.manifest import (
     SCHEMA_VERSION,
     Dimensions,
+    FileRecord,
+    Graph,
     Manifest,
     ModelCard,
     SpecialTokens,
@@ -23,7 +25,7 @@ from dragoman.search.options import DecodingOptions
 from dragoman.serving.command import configure, server_config
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.engine import EngineLimits
-from dragoman.serving.process.opening import engine_limits
+from dragoman.serving.process.loaded_bundle import engine_limits
 from dragoman.serving.process.settings import ProcessSettings
 from dragoman.serving.triton.flags import Tls
 
@@ -34,15 +36,15 @@ def bundle(tmp_path: Path) -> Path:
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         dragoman_version="0.1.0",
-        model=ModelCard(name="Helsinki-NLP/opus-mt en.de", architecture="MarianMTModel", parameters=1),
+        model=ModelCard(name="opus-mt en.de", architecture="MarianMTModel", parameters=1),
         dimensions=Dimensions(8, 1, 8, 1, 1, 10, 10, 16, 16),
         tokens=SpecialTokens(pad=9, eos=0, decoder_start=9),
-        generation=DecodingOptions(),
-        tokenizer=TokenizerFiles("marian", {}),
+        generation=DecodingOptions(max_length=16),
+        tokenizer=TokenizerFiles("marian", {"source_model": "source.spm"}),
         precision="fp32",
         targets=("cpu",),
-        graphs=(),
-        files={},
+        graphs=(Graph("decoder", "cpu", "decoder.onnx", 18, (), ()),),
+        files={"decoder.onnx": FileRecord("0" * 64, 3), "source.spm": FileRecord("1" * 64, 5)},
     )
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "manifest.json").write_text(manifest.to_json(), encoding="utf-8")

@@ -79,6 +79,10 @@ class Engine:
         if sequence.deadline_s is not None:
             heapq.heappush(self._deadlines, (sequence.deadline_s, next(self._numbers), sequence))
 
+    def check_queue(self) -> None:
+        """Overloaded when the queue is full: nothing need be tokenised to find that out."""
+        self._scheduler.waiting.check_room()
+
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence's work at the next step; nothing happens when it has ended already."""
         if sequence in self._active:

@@ -46,13 +46,17 @@ class WaitingQueue:
 
     def put(self, sequence: Sequence) -> None:
         """Overloaded when there is no room."""
-        if self._count >= self._limits.max_queue_requests:
-            raise Overloaded(f"the queue is full ({self._count} requests)", self.retry_after_s())
+        self.check_room()
         if self.tokens + sequence.source_tokens > self._limits.max_queue_tokens and self._count:
             raise Overloaded(f"the queue is full ({self.tokens} source tokens)", self.retry_after_s())
         self._line(sequence)[sequence] = None
         self._count += 1
         self.tokens += sequence.source_tokens
+
+    def check_room(self) -> None:
+        """Overloaded when there is no room for another sequence, however short."""
+        if self._count >= self._limits.max_queue_requests:
+            raise Overloaded(f"the queue is full ({self._count} requests)", self.retry_after_s())
 
     def put_back(self, sequence: Sequence) -> None:
         """At the front: it was running already. Never refused."""

@@ -19,23 +19,23 @@ _log = logging.getLogger(__name__)
 
 
 def main(control: socket.socket, listens_at: Path) -> int:
-    """Open the bundle, say that it is ready or why it is not, and serve."""
+    """Load the bundle, report that it is ready or why it is not, and serve."""
     settings = ProcessSettings.from_json(_first_frame(control).json())
     configure_logging(settings.log_level, f"engine {settings.name}")
     supervisor = Channel(control)
     try:
         from dragoman.serving.process.connections import Connections
+        from dragoman.serving.process.loaded_bundle import load_bundle
         from dragoman.serving.process.loop import EngineLoop
-        from dragoman.serving.process.opening import open_bundle
 
-        bundle = open_bundle(settings)
+        bundle = load_bundle(settings)
         connections = Connections(supervisor, listens_at, bundle.engine.wakeup_fd)
     except DragomanError as error:
-        if error.__cause__ is not None:  # a library's own words are for the log, not for the operator's one line
+        if error.__cause__ is not None:  # a library's message is for the log, not for the operator's one line
             _log.exception("the bundle could not be opened")
         supervisor.send(Frame(Kind.FAILED, 0, (type(error).__name__.encode(), str(error).encode())))
         return 1
-    gc.freeze()  # what is here now stays: looking through it again and again would stop all requests for 6 ms
+    gc.freeze()  # what is loaded now stays: collecting through it again and again would stop all requests for 6 ms
     supervisor.send(json_frame(Kind.READY, bundle.introduction()))
     try:
         EngineLoop(bundle, connections, key=listens_at.stem).run()
@@ -52,9 +52,9 @@ def _first_frame(control: socket.socket) -> Frame:
     while data := control.recv(1 << 16):
         for frame in reader.feed(data):
             return frame
-    raise ServeError("the supervisor ended before it said what to serve")
+    raise ServeError("the supervisor ended before it sent the settings")
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor says when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to stop
     sys.exit(main(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])))

@@ -1,4 +1,4 @@
-"""The translation of one text as it leaves: its hypotheses, and what it took to find them."""
+"""The translation of one text as it leaves: its hypotheses, and how long they took."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dragoman.serving.engine import Timings
 from dragoman.wire import WIRE_VERSION
 
-__all__ = ["Effort", "Said", "TextAnswer", "details", "translation_parts"]
+__all__ = ["TextAnswer", "TextHypothesis", "details", "translation_parts"]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One hypothesis for a whole text."""
+class TextHypothesis:
+    """One translation of a whole text; `tokens` counts those of all its parts."""
 
     text: str
     score: float
@@ -26,7 +27,7 @@ class Said:
 class TextAnswer:
     """All hypotheses for a text, best first; what the response cache keeps."""
 
-    hypotheses: tuple[Said, ...]
+    hypotheses: tuple[TextHypothesis, ...]
     source_tokens: int
     parts: int
     finish: str
@@ -34,41 +35,30 @@ class TextAnswer:
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return 400 + sum(200 + 4 * len(said.text) for said in self.hypotheses)
+        return 400 + sum(200 + 4 * len(hypothesis.text) for hypothesis in self.hypotheses)
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """What a text took, from the arrival of its request."""
-
-    queue_s: float
-    first_token_s: float
-    total_s: float
-    steps: int
-    cached: bool = False
-
-
-def translation_parts(answers: Sequence[TextAnswer], told: bytes) -> tuple[bytes, ...]:
+def translation_parts(answers: Sequence[TextAnswer], encoded_details: bytes) -> tuple[bytes, ...]:
     """The parts of an ANSWER to TRANSLATE: details, shape, scores, token counts, then the texts row by row."""
     width = max(len(answer.hypotheses) for answer in answers)
     # A text may have fewer hypotheses than its neighbours; the tensor is a rectangle, so empty ones fill it.
     grid = [(*answer.hypotheses, *(_NOTHING,) * (width - len(answer.hypotheses))) for answer in answers]
-    flat = [said for row in grid for said in row]
+    flat = [hypothesis for row in grid for hypothesis in row]
     return (
-        told,
+        encoded_details,
         struct.pack("<II", len(grid), width),
-        struct.pack(f"<{len(flat)}f", *(said.score for said in flat)),
-        struct.pack(f"<{len(flat)}i", *(said.tokens for said in flat)),
-        *(said.text.encode() for said in flat),
+        struct.pack(f"<{len(flat)}f", *(hypothesis.score for hypothesis in flat)),
+        struct.pack(f"<{len(flat)}i", *(hypothesis.tokens for hypothesis in flat)),
+        *(hypothesis.text.encode() for hypothesis in flat),
     )
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False)  # made once: making it takes longer than using it
-_NOTHING = Said("", float("-inf"), 0)
+_NOTHING = TextHypothesis("", float("-inf"), 0)
 
 
-def details(model: str, version: str, request_id: str, texts: Sequence[tuple[TextAnswer, Effort]]) -> bytes:
-    """DETAILS of the wire contract."""
+def details(model: str, version: str, request_id: str, texts: Sequence[tuple[TextAnswer, Timings, bool]]) -> bytes:
+    """DETAILS of the wire contract; of each text its answer, its timings and whether it was in the response cache."""
     return _JSON.encode(
         {
             "wire_version": WIRE_VERSION,
@@ -80,20 +70,20 @@ def details(model: str, version: str, request_id: str, texts: Sequence[tuple[Tex
                     "source_tokens": answer.source_tokens,
                     "target_tokens": answer.hypotheses[0].tokens,
                     "score": _number(answer.hypotheses[0].score),
-                    "queue_ms": round(effort.queue_s * 1000, 3),
-                    "first_token_ms": round(effort.first_token_s * 1000, 3),
-                    "total_ms": round(effort.total_s * 1000, 3),
-                    "steps": effort.steps,
+                    "queue_ms": round(timings.queue_s * 1000, 3),
+                    "first_token_ms": round((timings.first_token_s or timings.total_s) * 1000, 3),
+                    "total_ms": round(timings.total_s * 1000, 3),
+                    "steps": timings.steps,
                     "parts": answer.parts,
-                    "cached": effort.cached,
+                    "cached": cached,
                     "finish": answer.finish,
                 }
-                for answer, effort in texts
+                for answer, timings, cached in texts
             ],
         }
     ).encode()
 
 
 def _number(score: float) -> float | None:
-    """JSON has no infinity, which is the score of what only forbidden tokens could say."""
+    """JSON has no infinity, which is the score of a hypothesis that only forbidden tokens could make."""
     return round(float(score), 6) if math.isfinite(score) else None

@@ -1,40 +1,47 @@
-"""The engine process's sockets: its supervisor, its listening socket and the stubs that came in through it."""
+"""The engine process's sockets: its supervisor, its listening socket and the backends that came in through it."""
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import socket
 from pathlib import Path
 
-from dragoman.errors import ServeError
+from dragoman.serving.failures import cause_of
 from dragoman.serving.link.channel import Channel, ChannelClosed
 from dragoman.serving.link.frames import Frame
+from dragoman.serving.logs import event as log_event
 
 __all__ = ["Connections"]
+
+_log = logging.getLogger(__name__)
 
 
 class Connections:
     """Everything that can be read or written, without ever waiting for one of them in particular."""
 
-    def __init__(self, supervisor: Channel, listens_at: Path, bell: int | None = None) -> None:
-        """`bell` can be read when there is something else to do than to receive."""
+    def __init__(self, supervisor: Channel, listens_at: Path, wakeup_fd: int | None = None) -> None:
+        """`wakeup_fd` can be read when there is something else to do than to receive."""
         self.supervisor = supervisor
         self._listens_at = listens_at
         self._listening = _listen(listens_at)
         self._selector = selectors.DefaultSelector()
         self._selector.register(supervisor, selectors.EVENT_READ, supervisor)
         self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
-        if bell is not None:
-            self._selector.register(bell, selectors.EVENT_READ)
+        if wakeup_fd is not None:
+            self._selector.register(wakeup_fd, selectors.EVENT_READ)
         self._posted: set[Channel] = set()
         self._writing: set[Channel] = set()
         self._lost: list[Channel] = []
 
-    def receive(self, patience_s: float) -> list[tuple[Channel, Frame]]:
-        """What has arrived; waits for it no longer than `patience_s`, and not while the bell rings."""
+    def receive(self, timeout_s: float) -> list[tuple[Channel, Frame]]:
+        """What has arrived; waits for it no longer than `timeout_s`, and not while `wakeup_fd` can be read.
+
+        A connection that breaks or sends what is no frame is closed.
+        """
         arrived: list[tuple[Channel, Frame]] = []
-        for key, events in self._selector.select(patience_s):
+        for key, events in self._selector.select(timeout_s):
             if key.data is None:
                 continue
             if key.data is self._listening:
@@ -45,12 +52,18 @@ class Connections:
                     self._go_on_writing(key.data)
                 if events & selectors.EVENT_READ:
                     arrived += [(key.data, frame) for frame in key.data.receive()]
-            except ServeError:
+            except Exception as error:
+                if not isinstance(error, ChannelClosed):
+                    log_event(_log, logging.ERROR, "connection closed", cause_of(error))
                 self._lose(key.data)
         return arrived
 
+    def drop(self, channel: Channel) -> None:
+        """Close a connection whose other side does not keep to the protocol; `take_lost` will name it."""
+        self._lose(channel)
+
     def send(self, channel: Channel, frame: Frame) -> None:
-        """To someone who may be gone (`take_lost` says if so); it goes out with `flush`."""
+        """To a connection that may be closed (`take_lost` names it then); it goes out with `flush`."""
         try:
             channel.post(frame)
         except ChannelClosed:
@@ -59,7 +72,7 @@ class Connections:
             self._posted.add(channel)
 
     def flush(self) -> None:
-        """Send what was said in this turn; what somebody can't take yet follows when he can."""
+        """Send what was posted in this turn; what a connection can't take yet follows when it can."""
         posted, self._posted = self._posted, set()
         for channel in posted - self._writing:
             try:
@@ -72,13 +85,13 @@ class Connections:
                 self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, channel)
 
     def take_lost(self) -> list[Channel]:
-        """Those who have gone since the last call."""
+        """Connections that were closed since the last call."""
         lost, self._lost = self._lost, []
         return lost
 
     @property
     def has_backlog(self) -> bool:
-        """Does somebody still have to read what we sent?"""
+        """Is there anything that the other sides have not read yet?"""
         return bool(self._writing)
 
     def close(self) -> None:
@@ -90,7 +103,11 @@ class Connections:
         self._selector.close()
 
     def _accept(self) -> None:
-        connected, _ = self._listening.accept()
+        try:
+            connected, _ = self._listening.accept()
+        except OSError as error:  # gone again, or too many open files
+            log_event(_log, logging.ERROR, "connection not accepted", {"reason": error.strerror})
+            return
         channel = Channel(connected)
         self._selector.register(channel, selectors.EVENT_READ, channel)
 
@@ -117,4 +134,5 @@ def _listen(path: Path) -> socket.socket:
     finally:
         os.umask(mask)
     listening.listen()
+    listening.setblocking(False)  # who has gone again before `accept` must not be waited for
     return listening

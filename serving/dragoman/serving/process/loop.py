@@ -1,36 +1,46 @@
-"""The engine process's one loop: read, take in, step, answer."""
+"""The engine process's one loop: receive, do a slice of the waiting work, step the engine, answer."""
 
 from __future__ import annotations
 
+import logging
 import time
 
 from dragoman.errors import ServeError
 from dragoman.serving import metrics
-from dragoman.serving.engine import SessionReply
+from dragoman.serving.engine import Event, SessionReply
+from dragoman.serving.failures import Failure, cause_of
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind, json_frame
+from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.connections import Connections
-from dragoman.serving.process.desk import TranslationDesk
-from dragoman.serving.process.opening import OpenBundle
-from dragoman.serving.process.session_desk import SessionDesk
-from dragoman.serving.process.vitals import Vitals
+from dragoman.serving.process.loaded_bundle import LoadedBundle
+from dragoman.serving.process.metrics_sampler import MetricsSampler
+from dragoman.serving.process.request_handler import RequestHandler
+from dragoman.serving.process.session_handler import SessionHandler
+from dragoman.serving.process.task_queue import TaskQueue
 
 __all__ = ["EngineLoop"]
 
-_INTAKE_BUDGET_S = 0.002
+_log = logging.getLogger(__name__)
+_TASK_BUDGET_S = 0.002
 _IDLE_S = 0.25
 _LINGER_S = 0.5  # after DRAIN, for requests that were on their way
+_REQUESTS = frozenset((Kind.TRANSLATE, Kind.STREAM, Kind.ENCODE, Kind.DECODE))
 
 
 class EngineLoop:
-    """One thread does everything, so a step, an answer and a heartbeat can't happen behind each other's backs."""
+    """One thread does everything but the model's calls, so a step, an answer and a heartbeat never race.
 
-    def __init__(self, bundle: OpenBundle, connections: Connections, key: str) -> None:
+    Whatever one frame or one event raises is the end of that request or of that connection, never of the loop.
+    """
+
+    def __init__(self, bundle: LoadedBundle, connections: Connections, key: str) -> None:
         self._engine, self._connections = bundle.engine, connections
         self._recorder = metrics.Recorder()
-        self._desk = TranslationDesk(bundle, self._recorder, connections.send)
-        self._sessions = SessionDesk(bundle, key, connections.send)
-        self._vitals = Vitals(bundle.engine, self._recorder)
+        self._tasks = TaskQueue()
+        self._requests = RequestHandler(bundle, self._recorder, connections.send, self._tasks)
+        self._sessions = SessionHandler(bundle, key, connections.send, self._tasks)
+        self._sampler = MetricsSampler(bundle.engine, self._recorder)
         self._watchers: set[Channel] = set()
         self._progress = 0
         self._drain_since_s: float | None = None
@@ -39,42 +49,54 @@ class EngineLoop:
     def run(self) -> None:
         """Serve until drained, or until there is nobody left to serve for."""
         while not self._is_over():
-            for channel, frame in self._connections.receive(self._patience_s()):
-                self._handle(channel, frame)
+            for channel, frame in self._connections.receive(self._timeout_s()):
+                self._receive(channel, frame)
             for channel in self._connections.take_lost():
                 self._forget(channel)
-            self._desk.take_in(_INTAKE_BUDGET_S)
+            self._tasks.run(_TASK_BUDGET_S)
             if self._engine.busy:
-                for happened in self._engine.step():
-                    if isinstance(happened, SessionReply):
-                        self._sessions.reply(happened.call)
-                    else:
-                        self._desk.handle(happened)
+                for event in self._engine.step():
+                    self._handle_event(event)
+            self._requests.resume_parked()
             self._publish()
             self._connections.flush()
 
-    def _patience_s(self) -> float:
-        return 0.0 if self._desk.has_intake else self._engine.timeout_s(_IDLE_S)
+    def _timeout_s(self) -> float:
+        return 0.0 if len(self._tasks) else self._engine.timeout_s(_IDLE_S)
 
     def _is_over(self) -> bool:
         if self._orphaned:
             return True
         if self._drain_since_s is None or time.monotonic() - self._drain_since_s < _LINGER_S:
             return False
-        return self._desk.open_jobs == 0 and not self._sessions.in_use and not self._connections.has_backlog
+        idle = self._requests.open_requests == 0 and len(self._tasks) == 0 and not self._engine.busy
+        return idle and not self._sessions.in_use and not self._connections.has_backlog
 
-    def _handle(self, channel: Channel, frame: Frame) -> None:
+    def _receive(self, channel: Channel, frame: Frame) -> None:
+        try:
+            self._dispatch(channel, frame)
+        except ServeError as error:
+            log_event(_log, logging.ERROR, "connection closed", {"reason": str(error)})
+            self._connections.drop(channel)
+        except Exception as error:
+            log_event(_log, logging.ERROR, "frame failed", {"kind": frame.kind.name, **cause_of(error)})
+            if frame.kind in _REQUESTS:
+                failure = Failure.internal()
+                answer = (failure.code.value.encode(), failure.text.encode())
+                self._connections.send(channel, Frame(Kind.ERROR, frame.request, answer))
+
+    def _dispatch(self, channel: Channel, frame: Frame) -> None:
         match frame.kind:
             case Kind.TRANSLATE | Kind.STREAM:
-                self._desk.take(channel, frame)
+                self._requests.translate(channel, frame)
             case Kind.ENCODE:
-                self._sessions.open(channel, frame)
+                self._sessions.encode(channel, frame)
             case Kind.DECODE:
                 self._sessions.decode(channel, frame)
             case Kind.CANCEL:
-                self._desk.cancel(channel, frame.request)
+                self._requests.cancel(channel, frame.request)
             case Kind.HELLO:
-                if frame.parts[0] == metrics.PUBLISHED_BY:
+                if frame.parts[:1] == (metrics.PUBLISHED_BY,):
                     self._watchers.add(channel)
             case Kind.PING:
                 self._connections.send(channel, json_frame(Kind.PONG, self._pulse()))
@@ -83,21 +105,30 @@ class EngineLoop:
             case _:
                 raise ServeError(f"an engine was sent {frame.kind.name}, which is not for engines")
 
+    def _handle_event(self, event: Event) -> None:
+        try:
+            if isinstance(event, SessionReply):
+                self._sessions.handle(event)
+            else:
+                self._requests.handle(event)
+        except Exception as error:
+            log_event(_log, logging.ERROR, "event failed", {"event": type(event).__name__, **cause_of(error)})
+
     def _pulse(self) -> dict[str, float]:
-        open_requests, longest_step_s = self._desk.open_jobs, self._engine.slowest_call_s
+        open_requests = self._requests.open_requests
         if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
-            open_requests = max(open_requests, 1)
-        else:
-            self._progress = self._engine.counters.quanta + self._desk.pieces_taken
+            return {"progress": self._progress, "open_requests": max(open_requests, 1)}
+        self._progress = self._engine.counters.steps + self._tasks.steps_done
+        longest_step_s = round(self._engine.slowest_call_s, 4)
         return {"progress": self._progress, "open_requests": open_requests, "longest_step_s": longest_step_s}
 
     def _forget(self, channel: Channel) -> None:
         self._watchers.discard(channel)
-        self._desk.forget(channel)
+        self._requests.forget(channel)
         self._orphaned = self._orphaned or channel is self._connections.supervisor
 
     def _publish(self) -> None:
-        changes = self._vitals.due_changes(self._desk.cache_bytes) if self._watchers else None
+        changes = self._sampler.due_changes(self._requests.cache_bytes) if self._watchers else None
         if changes:
             for watcher in self._watchers:
                 self._connections.send(watcher, metrics.changes_frame(changes))

@@ -8,13 +8,15 @@ from typing import Any
 __all__ = ["PING_INTERVAL_S", "Heartbeat", "Pong"]
 
 PING_INTERVAL_S = 0.25
-_STEPS = 3
-"""An engine may be silent for so many of the longest steps it expects, even where that exceeds the configured limit."""
+_STEPS = 20
+"""An engine may be silent for so many of its slowest recent steps, even where that exceeds the configured limit.
+
+After a quiet time those had few rows; a full batch takes up to about twelve times as long as a single row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """What an engine answers to a ping: how far its loop has come, and the longest step to expect of it."""
+    """What an engine answers to a ping: how far its loop has come, and how long its slowest recent step took."""
 
     progress: int
     open_requests: int

@@ -23,8 +23,8 @@ class MBartReader(BartReader):
 
     def tokenizer(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
         settings = read_settings(directory / "tokenizer_config.json")
-        is_50 = "50" in (settings.text("tokenizer_class") or self.settings.text("tokenizer_class") or "")
-        is_50 = is_50 or settings.text("language_codes") == "mbart50" or tokens.decoder_start == tokens.eos
+        kind = settings.text("tokenizer_class") or self.settings.text("tokenizer_class") or ""
+        is_50 = "50" in kind if kind.startswith("MBart") else tokens.decoder_start == tokens.eos
         if is_50:
             scheme = LanguageScheme(MBART50, source="before", target="forced_bos")
         else:

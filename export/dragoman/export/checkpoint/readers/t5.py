@@ -144,10 +144,10 @@ class T5Reader:
         """Whether hidden states are multiplied by d_model^-½ before the output projection.
 
         transformers 5 writes the truth as scale_decoder_outputs, and `tie_word_embeddings: true` whatever holds; before
-        it, T5 scaled where the embeddings were tied. mT5 never does; UMT5 does as T5 in 4, and always in 5.
+        it, T5 scaled where the embeddings were tied. mT5 never does; UMT5 always does in transformers 5, which we follow.
         """
-        if self._kind == "mt5":
-            return False
+        if self._kind in ("mt5", "umt5"):
+            return self._kind == "umt5"
         if "scale_decoder_outputs" in self.settings:
             return self.settings.flag("scale_decoder_outputs", True)
         return self.settings.flag("tie_word_embeddings", True)

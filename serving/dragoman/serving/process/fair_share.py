@@ -1,0 +1,55 @@
+"""How much of the engine one request may hold while others need it."""
+
+from __future__ import annotations
+
+from dragoman.serving.engine import EngineLimits, Sequence
+from dragoman.serving.process.requests import TranslationRequest
+
+__all__ = ["FairShare"]
+
+_HELD_PER_FREE = 2
+"""A request may hold twice what is free: alone two thirds of the engine, each of two 40%, each of n 2/(2n + 1) of it.
+
+So there is room for the next one at any time, and a long document gives way by itself when others come."""
+
+_WAITING_TOKENS = 256
+"""Source tokens of one request that may wait in the engine's queue: whoever comes next waits behind no more than that. It is
+about what is encoded between two decoder steps, so that the queue does not run dry."""
+
+
+class FairShare:
+    """Rows and KV slots of the sequences that each request has in the engine, waiting or running."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self._max_rows = limits.max_rows
+        self._max_slots = limits.max_rows * limits.target_tokens_per_row
+        self.rows = 0
+        self.slots = 0
+
+    def has_room_for(self, request: TranslationRequest) -> bool:
+        """Whether the request may submit another sequence; its first one always may."""
+        if not request.sequences:
+            return True
+        request.waiting = [one for one in request.waiting if one.admitted_s is None and one in request.sequences]
+        if sum(one.source_tokens for one in request.waiting) >= _WAITING_TOKENS:
+            return False
+        free_rows, free_slots = self._max_rows - self.rows, self._max_slots - self.slots
+        return request.rows < _HELD_PER_FREE * free_rows and request.slots < _HELD_PER_FREE * free_slots
+
+    def take(self, request: TranslationRequest, sequence: Sequence) -> None:
+        """The engine has the sequence now."""
+        request.sequences.add(sequence)
+        request.waiting.append(sequence)
+        self._change(request, sequence, 1)
+
+    def release(self, request: TranslationRequest, sequence: Sequence) -> None:
+        """It has ended, or will at the engine's next step; nothing happens when it was released before."""
+        if sequence in request.sequences:
+            request.sequences.remove(sequence)
+            self._change(request, sequence, -1)
+
+    def _change(self, request: TranslationRequest, sequence: Sequence, sign: int) -> None:
+        rows = sign * sequence.width
+        slots = rows * (sequence.prompt_tokens + sequence.source_tokens)  # a translation is about as long as its source
+        self.rows, self.slots = self.rows + rows, self.slots + slots
+        request.rows, request.slots = request.rows + rows, request.slots + slots

@@ -1,0 +1,134 @@
+"""A bundle, loaded and warm: everything the handlers need to know of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Generator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dragoman.bundle.languages import LanguageResolver, language_resolver
+from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
+from dragoman.bundle.tokenizer import Tokenizer
+from dragoman.bundle.tokenizer_pieces import MarianTokenizer
+from dragoman.errors import InvalidRequest, ServeError
+from dragoman.serving.documents import Document, plan_document
+from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
+from dragoman.serving.in_process import open_model
+from dragoman.serving.process.options import OptionsReader, RequestOptions
+from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.runtime.settings import RuntimeSettings
+
+__all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
+
+_REMEMBERED_CHARACTERS = 24
+
+
+class LoadedBundle:
+    """One model that is ready to translate. `version` changes whenever anything in the bundle does."""
+
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        manifest: Manifest,
+        *,
+        version: str,
+        tokenizer: Tokenizer,
+        engine: Engine,
+        contract: MemoryContract,
+        languages: LanguageResolver | None = None,
+    ) -> None:
+        self.settings, self.manifest, self.version = settings, manifest, version
+        self.tokenizer, self.engine, self.contract = tokenizer, engine, contract
+        self.languages = languages or LanguageResolver()
+        self.options = OptionsReader(manifest.dimensions, manifest.generation, settings.limits, self.languages)
+        # Long texts are measured word by word, and words come again and again.
+        self._count_word = lru_cache(maxsize=4096)(self._count)
+
+    def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
+        """The parts that `text` is translated in: itself, or its sentences when it is too long or has several lines."""
+        lead = self.languages.leading_token(text)
+        if lead and options.target_language is not None:
+            raise InvalidRequest(
+                f"the text begins with {lead.strip()} and the request has a target_language; use one of the two"
+            )
+        return plan_document(
+            text,
+            self._count_tokens,
+            self.manifest.dimensions.max_source_tokens - len(options.language_tokens),
+            lead=lead,
+            language=self.manifest.model.source_language,
+            long_input=options.long_input,
+        )
+
+    def _count_tokens(self, text: str) -> int:
+        return self._count_word(text) if len(text) <= _REMEMBERED_CHARACTERS else self._count(text)
+
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text))
+
+    def introduction(self) -> dict[str, Any]:
+        """What the supervisor is told: for the operator, and for the server's status."""
+        manifest = self.manifest
+        return {
+            "model": manifest.model.name,
+            "architecture": manifest.model.architecture,
+            "parameters": manifest.model.parameters,
+            "precision": manifest.precision,
+            "version": self.version,
+            "source_languages": list(self.languages.source.codes),
+            "target_languages": list(self.languages.target.codes),
+            "memory": str(self.contract),
+            "memory_bytes": self.contract.total_bytes,
+            "max_rows": self.engine.limits.max_rows,
+            "max_queue": self.engine.limits.max_queue_requests,
+        }
+
+
+def load_bundle(settings: ProcessSettings) -> LoadedBundle:
+    """Check the bundle's files, load its graphs, and translate something."""
+    options = settings.engine
+    limits = engine_limits(options, settings.limits.max_beam_size)
+    cache = Path(options.engine_cache) if options.engine_cache else None
+    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0, engine_cache=cache)
+    loaded = open_model(settings.bundle, runtime, limits)
+    _check_beam(loaded.manifest, limits)
+    if options.max_memory_bytes is not None:
+        loaded.contract.check(options.max_memory_bytes)
+    loaded.warm_up()
+    version = hashlib.sha256((settings.bundle / MANIFEST_NAME).read_bytes()).hexdigest()[:12]
+    return LoadedBundle(
+        settings,
+        loaded.manifest,
+        version=version,
+        tokenizer=loaded.tokenizer,
+        engine=loaded.engine,
+        contract=loaded.contract,
+        languages=_languages(loaded.manifest, loaded.tokenizer),
+    )
+
+
+def _languages(manifest: Manifest, tokenizer: Tokenizer) -> LanguageResolver:
+    return language_resolver(manifest, tokenizer.language_tokens if isinstance(tokenizer, MarianTokenizer) else None)
+
+
+def _check_beam(manifest: Manifest, limits: EngineLimits) -> None:
+    own, possible = manifest.generation.beam_size, min(limits.max_rows, limits.max_beam_size)
+    if own > possible:
+        raise ServeError(
+            f"the model's own beam of {own} is more than this server would decode ({possible}); "
+            "raise --max-batch or --max-beam-size"
+        )
+
+
+def engine_limits(options: EngineOptions, max_beam_size: int) -> EngineLimits:
+    """The engine's own limits with what the operator chose over them."""
+    chosen = {
+        "max_rows": options.max_batch,
+        "max_queue_requests": options.max_queue,
+        "max_sessions": options.max_sessions,
+        "max_beam_size": max_beam_size,
+    }
+    return dataclasses.replace(EngineLimits(), **{name: value for name, value in chosen.items() if value is not None})

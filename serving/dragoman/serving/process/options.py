@@ -1,0 +1,164 @@
+"""The options of a request, from its JSON: one schema that every handler reads them with.
+
+Types, ranges and lengths are checked before anything else looks at a value; an error names the option and what it may be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NoReturn, get_args
+
+from dragoman.bundle.language_codes import MAX_CODE_CHARACTERS
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageResolver, LanguageTokens
+from dragoman.bundle.manifest import Dimensions
+from dragoman.errors import InvalidRequest
+from dragoman.search.constraints import check_tokens
+from dragoman.search.option_types import Boolean, Choice, Number, OptionType, Text, refuse_unknown
+from dragoman.search.options import DECODING_OPTIONS, DecodingOptions, from_mapping
+from dragoman.serving.documents import LongInput
+from dragoman.wire import Limits
+
+__all__ = ["OptionsReader", "Priority", "RequestOptions", "parse_object"]
+
+Priority = Literal["interactive", "batch"]
+
+_MAX_CACHED_TOKENS = 256
+_MAX_REMEMBERED_BYTES = 1024
+_MAX_DIGITS = 64
+"""Python converts digits in quadratic time; no option needs so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What a caller asks for beside the text, validated."""
+
+    decoding: DecodingOptions
+    request_id: str = ""
+    timeout_s: float | None = None
+    priority: Priority = "interactive"
+    prefix_text: str = ""
+    long_input: LongInput = "split"
+    cache: bool = True
+    source_language: str | None = None
+    target_language: str | None = None
+    language_tokens: LanguageTokens = NO_LANGUAGE_TOKENS
+
+    @property
+    def may_be_cached(self) -> bool:
+        """Long lists of tokens would fill the response cache with questions instead of answers."""
+        listed = len(self.decoding.prefix) + sum(map(len, self.decoding.bad_words)) + len(self.prefix_text)
+        return self.cache and listed <= _MAX_CACHED_TOKENS
+
+    def cache_key(self, text: str) -> tuple[object, ...]:
+        """Everything that changes the translation of `text`."""
+        return text, self.decoding, self.prefix_text, self.long_input, self.language_tokens
+
+
+class OptionsReader:
+    """The options that this server takes for this model."""
+
+    def __init__(
+        self, dimensions: Dimensions, defaults: DecodingOptions, limits: Limits, languages: LanguageResolver
+    ) -> None:
+        self.defaults = defaults
+        self._dimensions, self._limits, self._languages = dimensions, limits, languages
+        self._own: Mapping[str, OptionType] = {
+            "request_id": Text(128, is_name=True, optional=True),
+            "timeout_ms": Number(0, limits.max_timeout_ms, above=True, optional=True),
+            "priority": Choice(get_args(Priority)),
+            "prefix_text": Text(limits.max_options_bytes),
+            "long_input": Choice(get_args(LongInput)),
+            "cache": Boolean(),
+            "source_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
+            "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
+        }
+        self.schema: Mapping[str, OptionType] = {**DECODING_OPTIONS, **self._own}
+        self._id_prefix, self._ids = (
+            secrets.token_hex(4),
+            itertools.count(),
+        )  # no two requests without an id get the same one
+        # Callers send the same few options again and again; validating them costs more than finding them.
+        self._remembered = lru_cache(maxsize=256)(self._read)
+
+    def read(self, raw: bytes) -> RequestOptions:
+        """The options in the JSON object `raw`; InvalidRequest names the first that can't be met."""
+        is_usual = len(raw) <= _MAX_REMEMBERED_BYTES and b"request_id" not in raw  # others are seldom the same twice
+        options = self._remembered(raw) if is_usual else self._read(raw)
+        if options.request_id:
+            return options
+        return dataclasses.replace(options, request_id=f"{self._id_prefix}{next(self._ids):08x}")
+
+    def _read(self, raw: bytes) -> RequestOptions:
+        """As the caller wrote them: without a `request_id` where there is none."""
+        given = parse_object(raw, "OPTIONS", self._limits.max_options_bytes) if raw else {}
+        refuse_unknown(given, self.schema)
+        own: dict[str, Any] = {name: kind.read(name, given[name]) for name, kind in self._own.items() if name in given}
+        timeout_ms = own.pop("timeout_ms", None)
+        source, target = own.get("source_language"), own.get("target_language")
+        languages = self._languages.tokens(source, target)
+        decoding = self._decoding({name: given[name] for name in given if name not in self._own})
+        if languages.forced_bos is not None:
+            decoding = dataclasses.replace(decoding, forced_bos=languages.forced_bos)
+        return RequestOptions(
+            decoding=decoding,
+            timeout_s=None if timeout_ms is None else timeout_ms / 1000,
+            language_tokens=languages,
+            **{**own, "request_id": own.get("request_id") or ""},
+        )
+
+    def _decoding(self, given: Mapping[str, object]) -> DecodingOptions:
+        """What this server and this model can do; more than that is refused, never quietly cut."""
+        if not given:
+            return self.defaults
+        options = from_mapping(given, self.defaults)
+        if options.beam_size > self._limits.max_beam_size:
+            raise InvalidRequest(
+                f"beam_size={options.beam_size} is more than this server allows ({self._limits.max_beam_size}); "
+                "start it with --max-beam-size to raise the limit"
+            )
+        longest = self._dimensions.max_target_tokens
+        if options.max_length > max(longest, self.defaults.max_length):
+            raise InvalidRequest(f"max_length={options.max_length} is more than the model can generate ({longest} tokens)")
+        check_tokens(options, self._dimensions.target_vocabulary)
+        return options
+
+
+def parse_object(raw: bytes, name: str, max_bytes: int) -> dict[str, Any]:
+    """The JSON object in the tensor `name`; its size is checked before it is parsed, its values are not checked at all."""
+    if len(raw) > max_bytes:
+        raise InvalidRequest(f"{name} has {len(raw)} bytes; this server takes {max_bytes}")
+    try:
+        parsed = _DECODER.decode(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{name} is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise InvalidRequest(f'{name} is not JSON; it must be an object such as {{"beam_size": 4}}') from None
+    if not isinstance(parsed, dict):
+        raise InvalidRequest(f'{name} must be a JSON object such as {{"beam_size": 4}}')
+    return parsed
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InvalidRequest("a JSON object has the same name twice")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise InvalidRequest(f"a number in the JSON has {len(digits)} digits")
+    return int(digits)
+
+
+def _constant(name: str) -> NoReturn:
+    raise InvalidRequest(f"{name} is not a number that JSON has")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)

@@ -1,0 +1,206 @@
+"""Client-driven decoding as the wire has it: open a session, step it, turn its tokens into text, close it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import struct
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from dragoman.errors import InvalidRequest, ServeError, ServerError
+from dragoman.search.option_types import Integer, TokenLists, shown
+from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
+from dragoman.serving.failures import Failure, cause_of
+from dragoman.serving.link.channel import Channel
+from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.logs import event as log_event
+from dragoman.serving.process.arrivals import read_arrival
+from dragoman.serving.process.loaded_bundle import LoadedBundle
+from dragoman.serving.process.options import parse_object
+from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
+from dragoman.serving.process.texts import check_sizes, read_text
+from dragoman.wire import WIRE_VERSION, ErrorCode
+
+__all__ = ["SessionHandler"]
+
+_log = logging.getLogger(__name__)
+_PAUSE_S = 2.0  # longer than any caller thinks between two steps
+_NOTHING = (struct.pack("<II", 0, 0), b"", b"", b"")
+_DECODE_PARTS = 4
+_MAX_NAME_BYTES = 256
+_BYTES_PER_ROW = 12
+_MAX_CHARACTERS_PER_TOKEN = 16
+_TOKENS_PER_STEP = 2048
+"""Detokenised between two pauses."""
+
+_Work = Generator[Yield, None, tuple[bytes, ...] | None]
+"""Yields pauses; returns the answer, or None when the engine's reply will bring it."""
+
+
+class _Owner(NamedTuple):
+    """Of a call of the engine: whom its reply is for."""
+
+    channel: Channel
+    number: int
+    answer: Callable[[SessionCall], tuple[bytes, ...]]
+
+
+class SessionHandler:
+    """Answers ENCODE and DECODE. Their texts and tokens are worked on in slices, their model calls are the engine's.
+
+    A session's name on the wire starts with this process's `key`, by which backends find the way back to it.
+    """
+
+    def __init__(self, bundle: LoadedBundle, key: str, send: Callable[[Channel, Frame], None], tasks: TaskQueue) -> None:
+        self._bundle, self._prefix, self._send, self._tasks = bundle, f"{key}.", send, tasks
+        self._sessions = bundle.engine.sessions
+        rows, longest = bundle.engine.limits.max_session_rows, bundle.manifest.dimensions.max_target_tokens
+        self._token_lists = TokenLists(most=4 * rows, most_each=2 * longest, may_be_empty=True)
+        self._candidates = Integer(1, bundle.manifest.dimensions.choices)
+        self._used_at_s = 0.0
+
+    @property
+    def in_use(self) -> bool:
+        """Is somebody in the middle of a decoding? A session that nobody steps is not worth waiting for."""
+        return len(self._sessions) > 0 and time.monotonic() - self._used_at_s < _PAUSE_S
+
+    def encode(self, channel: Channel, frame: Frame) -> None:
+        """ENCODE: [arrival, options, text, …]."""
+        read_arrival(frame)
+        self._begin(channel, frame, self._encode(channel, frame))
+
+    def decode(self, channel: Channel, frame: Frame) -> None:
+        """DECODE: [arrival, session, command, step]."""
+        read_arrival(frame)
+        if len(frame.parts) != _DECODE_PARTS:
+            raise ServeError(f"a DECODE frame of {len(frame.parts)} parts is malformed")
+        self._begin(channel, frame, self._decode(channel, frame))
+
+    def handle(self, reply: SessionReply) -> None:
+        """The engine has done a call."""
+        owner = reply.call.owner
+        if not isinstance(owner, _Owner):
+            return  # not ours
+        try:
+            if reply.call.error is not None:
+                raise reply.call.error
+            self._answer(owner.channel, owner.number, owner.answer(reply.call))
+        except Exception as error:
+            self._fail(owner.channel, owner.number, error)
+
+    def _begin(self, channel: Channel, frame: Frame, work: _Work) -> None:
+        self._used_at_s = time.monotonic()
+        number = frame.request
+        self._tasks.add(Task(self._steps(channel, number, work), lambda error: self._fail(channel, number, error)))
+
+    def _steps(self, channel: Channel, number: int, work: _Work) -> Iterator[Yield]:
+        answer = yield from work
+        if answer is not None:
+            self._answer(channel, number, answer)
+
+    def _encode(self, channel: Channel, frame: Frame) -> _Work:
+        bundle, raw = self._bundle, frame.parts[2:]
+        options = bundle.options.read(frame.parts[1])
+        check_sizes(raw, bundle.settings.limits)
+        prefix = [
+            *options.decoding.prefix,
+            *(bundle.tokenizer.encode_target(options.prefix_text) if options.prefix_text else ()),
+        ]
+        sources = []
+        for number, each in enumerate(raw):
+            text = read_text(each, number, len(raw))
+            if len(text) > _MAX_CHARACTERS_PER_TOKEN * bundle.manifest.dimensions.max_source_tokens:
+                raise InvalidRequest(f"a text of {len(text)} characters is more than the model takes at once; split it")
+            sources.append(options.language_tokens.wrap(bundle.tokenizer.encode(text)))
+            yield Yield.PAUSE
+        info = self._model_info([len(source) for source in sources], prefix)
+
+        def answer(call: SessionCall) -> tuple[bytes, ...]:
+            if not isinstance(call, OpenSession):
+                raise ServerError("the engine has answered another call")
+            return (self._prefix + call.name).encode(), info
+
+        self._sessions.submit(OpenSession(sources, _Owner(channel, frame.request, answer)))
+        return None
+
+    def _model_info(self, source_tokens: list[int], prefix: list[int]) -> bytes:
+        bundle, manifest = self._bundle, self._bundle.manifest
+        return json.dumps(
+            {
+                "wire_version": WIRE_VERSION,
+                "model": bundle.settings.name,
+                "version": bundle.version,
+                "tokens": dataclasses.asdict(manifest.tokens),
+                "generation": dataclasses.asdict(manifest.generation),
+                "source_tokens": source_tokens,
+                "prefix": [prefix for _ in source_tokens],
+                "target_vocabulary": manifest.dimensions.target_vocabulary,
+                "choices": manifest.dimensions.choices,
+                "max_target_tokens": manifest.dimensions.max_target_tokens,
+                "idle_timeout_s": bundle.engine.limits.session_idle_timeout_s,
+            }
+        ).encode()
+
+    def _decode(self, channel: Channel, frame: Frame) -> _Work:
+        session = frame.parts[1][:_MAX_NAME_BYTES].decode(errors="replace").removeprefix(self._prefix)
+        command = parse_object(frame.parts[2], "COMMAND", self._bundle.settings.limits.max_command_bytes)
+        match command.get("do"):
+            case "step":
+                self._submit_step(_Owner(channel, frame.request, _step_answer), session, frame.parts[3], command)
+                return None
+            case "text":
+                texts = yield from self._texts(command.get("tokens"))
+                return (*_NOTHING, *texts)
+            case "close":
+                self._sessions.close(session)
+                return _NOTHING
+            case other:
+                raise InvalidRequest(f"COMMAND does {shown(other)}; it must do one of step, text, close")
+
+    def _submit_step(self, owner: _Owner, session: str, raw: bytes, command: Mapping[str, object]) -> None:
+        candidates = self._candidates.read("candidates", command.get("candidates"))
+        longest = _BYTES_PER_ROW * self._bundle.engine.limits.max_session_rows
+        if not raw or len(raw) % _BYTES_PER_ROW or len(raw) > longest:
+            raise InvalidRequest(
+                f"STEP has {len(raw)} bytes; it must hold int32 triples (source, parent, token), at most {longest} bytes"
+            )
+        rows = np.frombuffer(raw, "<i4").reshape(-1, 3)
+        self._sessions.submit(StepSession(session, rows, candidates or 1, owner))
+
+    def _texts(self, tokens: object) -> Generator[Yield, None, list[bytes]]:
+        texts, since_pause = [], 0
+        vocabulary = self._bundle.manifest.dimensions.target_vocabulary
+        for each in self._token_lists.read("tokens", tokens):
+            if max(each, default=0) >= vocabulary:
+                raise InvalidRequest(f"token id {max(each)} is outside the model's vocabulary of {vocabulary}")
+            texts.append(self._bundle.tokenizer.decode(each).encode())
+            if (since_pause := since_pause + len(each)) > _TOKENS_PER_STEP:
+                since_pause = 0
+                yield Yield.PAUSE
+        return texts
+
+    def _answer(self, channel: Channel, number: int, parts: tuple[bytes, ...]) -> None:
+        self._send(channel, Frame(Kind.ANSWER, number, parts))
+
+    def _fail(self, channel: Channel, number: int, error: Exception) -> None:
+        failure = Failure.of(error)
+        if failure.code is ErrorCode.INTERNAL:
+            log_event(_log, logging.ERROR, "session failed", cause_of(error))
+        self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))
+
+
+def _step_answer(call: SessionCall) -> tuple[bytes, ...]:
+    if not isinstance(call, StepSession) or call.top is None:
+        raise ServerError("the engine has answered another call")
+    top = call.top
+    return (
+        struct.pack("<II", *top.tokens.shape),  # (rows, candidates)
+        top.tokens.astype("<i4").tobytes(),
+        top.log_probs.astype("<f4", copy=False).tobytes(),
+        top.logits.astype("<f4", copy=False).tobytes(),
+    )

@@ -1,0 +1,585 @@
+"""The request handler on an engine with a fake model: everything but Triton, sockets and ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from fake_bundle import MANIFEST, VOCABULARY, Letters, fake_bundle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.bundle.languages import LanguageResolver, language_resolver
+from dragoman.errors import Overloaded, ServeError, ServerError
+from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
+from dragoman.serving.in_process import model_facts
+from dragoman.serving.link.channel import Channel
+from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
+from dragoman.serving.metrics import Recorder
+from dragoman.serving.process import request_handler
+from dragoman.serving.process.request_handler import RequestHandler
+from dragoman.serving.process.requests import Part
+from dragoman.serving.process.task_queue import TaskQueue
+from dragoman.serving.runtime.fake import FakeRuntime
+
+
+class Server:
+    """A request handler, its engine, and everything it has sent."""
+
+    def __init__(
+        self,
+        limits: EngineLimits | None = None,
+        cache_bytes: int = 1 << 20,
+        *,
+        tokenizer: Letters | None = None,
+        engine: Engine | None = None,
+        languages: LanguageResolver | None = None,
+    ) -> None:
+        self.engine = engine or Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
+        self.recorder = Recorder()
+        bundle = fake_bundle(self.engine, cache_bytes=cache_bytes, tokenizer=tokenizer, languages=languages)
+        self.sent: list[tuple[str, Frame]] = []
+        self.tasks = TaskQueue()
+        self.handler = RequestHandler(bundle, self.recorder, self.send, self.tasks)
+
+    def send(self, channel: Channel, frame: Frame) -> None:
+        self.sent.append((str(channel), frame))
+
+    def ask(
+        self,
+        number: int,
+        *texts: str,
+        kind: Kind = Kind.TRANSLATE,
+        backend: str = "backend",
+        ago_s: float = 0.0,
+        **options: object,
+    ) -> None:
+        arrived = struct.pack("<d", time.monotonic() - ago_s)
+        parts = (arrived, json.dumps(options).encode(), *(text.encode() for text in texts))
+        self.handler.translate(cast(Channel, backend), Frame(kind, number, parts))
+
+    def turn(self) -> None:
+        self.tasks.run(1.0)
+        if self.engine.busy:
+            for event in self.engine.step():
+                if not isinstance(event, SessionReply):
+                    self.handler.handle(event)
+        self.handler.resume_parked()
+
+    def finish(self) -> Server:
+        while len(self.tasks) or self.engine.busy:
+            self.turn()
+        self.engine.check()
+        return self
+
+    def last_answers(self, number: int) -> list[Frame]:
+        return [frame for _, frame in self.sent if frame.request == number and frame.kind in (Kind.ANSWER, Kind.ERROR)]
+
+    def texts(self, number: int) -> list[str]:
+        (answer,) = self.last_answers(number)
+        assert answer.kind is Kind.ANSWER, answer
+        return [part.decode() for part in answer.parts[4:]]
+
+    def details(self, number: int, kind: Kind = Kind.TRANSLATE) -> dict[str, Any]:
+        (answer,) = self.last_answers(number)
+        return cast("dict[str, Any]", json.loads(answer.parts[1 if kind is Kind.STREAM else 0]))
+
+    def error(self, number: int) -> str:
+        (answer,) = self.last_answers(number)
+        assert answer.kind is Kind.ERROR
+        return answer.parts[1].decode()
+
+
+def alone(text: str, **options: object) -> str:
+    server = Server()
+    server.ask(1, text, **options)
+    return server.finish().texts(1)[0]
+
+
+def test_details_that_nobody_reads_are_not_written() -> None:
+    server = Server()
+    arrived = struct.pack("<d", time.monotonic()) + NO_DETAILS
+    server.handler.translate(cast(Channel, "backend"), Frame(Kind.TRANSLATE, 1, (arrived, b"", b"hello")))
+    server.ask(2, "hello", cache=False)
+    assert server.finish().texts(1) == server.texts(2)
+    assert server.last_answers(1)[0].parts[0] == b""
+    assert server.details(2)["texts"]
+
+
+def test_texts_of_one_request_come_back_in_their_order() -> None:
+    server = Server()
+    server.ask(1, "one", "seventeen", "two")
+    assert server.finish().texts(1) == [alone("one"), alone("seventeen"), alone("two")]
+
+
+def test_a_document_is_joined_as_it_stood() -> None:
+    server = Server()
+    server.ask(1, " one\n\n  seven")
+    assert server.finish().texts(1) == [f" {alone('one')}\n\n  {alone('seven')}"]
+    assert server.details(1)["texts"][0]["parts"] == 2
+
+
+def test_a_document_longer_than_the_queue_is_fed_bit_by_bit() -> None:
+    server = Server(EngineLimits(max_rows=2, max_beam_size=2, max_queue_requests=3))
+    server.ask(1, "\n".join(f"line {number}" for number in range(40)))
+    assert server.finish().texts(1)[0].count("\n") == 39
+
+
+def test_a_request_that_finds_the_queue_full_is_refused() -> None:
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=2), cache_bytes=0)
+    for number in range(8):
+        server.ask(number, "hello")
+    server.finish()
+    refused = [number for number in range(8) if server.last_answers(number)[0].kind is Kind.ERROR]
+    assert refused == [2, 3, 4, 5, 6, 7]
+    assert all(server.error(number).startswith("OVERLOADED retry_after_ms=") for number in refused)
+
+
+def test_a_full_queue_refuses_before_anything_is_tokenised() -> None:
+    class Counting(Letters):
+        encoded = 0
+
+        def encode(self, text: str) -> list[int]:
+            self.encoded += 1
+            return super().encode(text)
+
+    tokenizer = Counting()
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=1), cache_bytes=0, tokenizer=tokenizer)
+    server.ask(0, "hello")
+    server.tasks.run(1.0)
+    encoded = tokenizer.encoded
+    for number in range(1, 5):
+        server.ask(number, "hello\nworld")
+    server.tasks.run(1.0)
+    assert [server.error(number).split()[0] for number in range(1, 5)] == ["OVERLOADED"] * 4
+    assert tokenizer.encoded == encoded
+
+
+def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_handler, "_MAX_OPEN_BYTES", 10)
+    server = Server()
+    server.ask(1, "12345678")
+    server.ask(2, "12345678")
+    server.finish()
+    server.ask(3, "12345678")
+    server.finish()
+    assert server.texts(1) == server.texts(3)
+    assert "too much text is waiting" in server.error(2)
+
+
+class TestStream:
+    def chunks(self, server: Server, number: int) -> str:
+        frames = [frame for _, frame in server.sent if frame.request == number]
+        return "".join(frame.parts[0].decode() for frame in frames if frame.kind in (Kind.CHUNK, Kind.ANSWER))
+
+    @pytest.mark.parametrize("beam_size", [1, 3])
+    def test_joined_is_the_translation(self, beam_size: int) -> None:
+        server = Server()
+        server.ask(1, "some words", kind=Kind.STREAM, beam_size=beam_size)
+        assert self.chunks(server.finish(), 1) == alone("some words", beam_size=beam_size)
+
+    def test_of_a_document_keeps_its_order(self) -> None:
+        text = "a long first line\nb\n\nc c"
+        server = Server()
+        server.ask(1, text, kind=Kind.STREAM)
+        assert self.chunks(server.finish(), 1) == alone(text)
+
+    def test_of_two_texts_is_refused(self) -> None:
+        server = Server()
+        server.ask(1, "one", "two", kind=Kind.STREAM)
+        assert "a stream translates one text" in server.error(1)
+
+
+class TestTimes:
+    """They count from the arrival at the server: a frame that was on its way or kept waiting says since when."""
+
+    def sums(self, server: Server) -> dict[str, float]:
+        """The sum of each histogram."""
+        changes = server.recorder.take_changes()
+        return {name.removesuffix("_seconds_sum"): value for name, _, value in changes if name.endswith("_seconds_sum")}
+
+    @pytest.mark.parametrize("kind", [Kind.TRANSLATE, Kind.STREAM])
+    def test_metrics_and_details_say_the_same(self, kind: Kind) -> None:
+        server = Server()
+        server.ask(1, "hello", ago_s=5.0, kind=kind)
+        (text,) = server.finish().details(1, kind)["texts"]
+        sums = self.sums(server)
+        assert 5.0 <= sums["dragoman_queue"] < 6.0
+        assert text["queue_ms"] == pytest.approx(1000 * sums["dragoman_queue"], abs=0.001)
+        assert text["first_token_ms"] == pytest.approx(1000 * sums["dragoman_first_token"], abs=0.001)
+        assert text["queue_ms"] <= text["first_token_ms"] <= text["total_ms"]
+
+    def test_a_token_takes_no_longer_because_its_request_waited(self) -> None:
+        server = Server()
+        server.ask(1, "hello", ago_s=5.0, min_length=6)
+        server.finish()
+        assert self.sums(server)["dragoman_token"] < 1.0
+
+    def test_a_document_is_observed_once_and_takes_until_its_last_part(self) -> None:
+        server = Server(EngineLimits(max_rows=2, max_beam_size=2))
+        server.ask(1, "\n".join(f"line {number}" for number in range(60)))
+        (text,) = server.finish().details(1)["texts"]
+        changes = {(name, label): value for name, label, value in server.recorder.take_changes()}
+        assert changes["dragoman_queue_seconds_count", ""] == 1
+        assert text["total_ms"] >= 800 * changes["dragoman_request_seconds_sum", ""]
+        assert text["queue_ms"] < text["total_ms"] / 2
+
+
+class TestCache:
+    def test_a_repeated_text_needs_no_engine(self) -> None:
+        server = Server()
+        server.ask(1, "hello")
+        server.finish()
+        steps = server.engine.counters.steps
+        server.ask(2, "hello")
+        assert server.finish().texts(2) == server.texts(1)
+        assert server.engine.counters.steps == steps
+        assert server.details(2)["texts"][0]["cached"]
+
+    @pytest.mark.parametrize(
+        "change", [{"beam_size": 2}, {"max_length": 3}, {"prefix_text": "a"}, {"long_input": "refuse"}, {"sampling": True}]
+    )
+    def test_whatever_changes_the_answer_is_part_of_the_question(self, change: dict[str, object]) -> None:
+        server = Server()
+        server.ask(1, "hello")
+        server.finish()
+        server.ask(2, "hello", **change)
+        assert not server.finish().details(2)["texts"][0]["cached"]
+
+    def test_a_question_longer_than_its_answer_is_not_kept(self) -> None:
+        server = Server()
+        for number in (1, 2):
+            server.ask(number, "hello", bad_words=[[5] * 300])
+            server.finish()
+        assert not server.details(2)["texts"][0]["cached"]
+
+    def test_a_caller_may_decline_it(self) -> None:
+        server = Server()
+        server.ask(1, "hello")
+        server.finish()
+        server.ask(2, "hello", cache=False)
+        assert not server.finish().details(2)["texts"][0]["cached"]
+
+    def test_without_room_it_is_off(self) -> None:
+        server = Server(cache_bytes=0)
+        server.ask(1, "hello")
+        server.finish()
+        server.ask(2, "hello")
+        assert not server.finish().details(2)["texts"][0]["cached"]
+
+
+class TestEndings:
+    def test_a_cancelled_request_hears_of_it_and_leaves_the_engine_empty(self) -> None:
+        server = Server()
+        server.ask(1, "hello\nworld")
+        server.turn()
+        server.handler.cancel(cast(Channel, "backend"), 1)
+        assert server.finish().error(1).startswith("CANCELLED: ")
+        assert server.handler.open_requests == 0
+
+    def test_a_deadline_that_has_passed_already_is_one(self) -> None:
+        server = Server()
+        server.ask(1, "hello", timeout_ms=0.001)
+        assert server.finish().error(1).startswith("DEADLINE_EXCEEDED: ")
+
+    def test_a_stub_that_went_away_is_not_answered(self) -> None:
+        server = Server()
+        server.ask(1, "hello", backend="gone")
+        server.ask(2, "world", backend="here")
+        server.turn()
+        server.handler.forget(cast(Channel, "gone"))
+        server.finish()
+        assert server.last_answers(1) == []
+        assert server.texts(2) == [alone("world")]
+
+    def test_one_bad_text_refuses_its_request_and_no_other(self) -> None:
+        server = Server()
+        server.ask(1, "hello", "bad\x00")
+        server.ask(2, "world")
+        server.finish()
+        assert server.error(1).startswith("INVALID_REQUEST: text 1 has the control character")
+        assert server.texts(2) == [alone("world")]
+
+
+class TestProbe:
+    def counted(self, server: Server) -> bool:
+        names = {"dragoman_requests_total", "dragoman_source_tokens_total", "dragoman_target_tokens_total"}
+        return any(name in names and amount for name, _, amount in server.recorder.take_changes())
+
+    def test_is_a_real_translation_that_is_not_counted(self) -> None:
+        server = Server()
+        server.ask(1, "ok", request_id="probe")
+        assert server.finish().texts(1)
+        assert not self.counted(server)
+
+    def test_does_not_wait_behind_real_requests(self) -> None:
+        server = Server()
+        server.ask(1, "hello")
+        server.turn()
+        server.recorder.take_changes()
+        server.ask(2, "ok", request_id="probe")
+        assert server.error(2).startswith("OVERLOADED")
+        assert not self.counted(server)
+
+
+class TestFairShares:
+    """A long document leaves room for those who come after it."""
+
+    LIMITS = EngineLimits(max_rows=12, max_beam_size=4)
+
+    def test_a_document_alone_holds_two_thirds_of_the_rows(self) -> None:
+        server = Server(self.LIMITS)
+        server.ask(1, "\n".join(f"line {number}" for number in range(40)), min_length=6)
+        server.turn()
+        assert server.engine.gauges().running_rows == 8
+
+    def test_a_document_does_not_fill_the_queue(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("dragoman.serving.process.fair_share._WAITING_TOKENS", 20)
+        server = Server(self.LIMITS)
+        server.ask(1, "\n".join("a line of words" for _ in range(40)), min_length=6)
+        server.tasks.run(1.0)
+        assert server.engine.gauges().queued_tokens == 32  # the second line of 16 tokens was submitted with 16 waiting
+        server.finish()
+        assert server.texts(1)[0].count("\n") == 39
+
+    def test_two_documents_hold_as_much_each_and_leave_a_fifth(self) -> None:
+        server = Server(self.LIMITS, cache_bytes=0)
+        for number in (1, 2):
+            server.ask(number, "\n".join("word" for _ in range(40)), min_length=6)
+        server.turn()
+        assert server.engine.gauges().running_rows == 10
+
+    @pytest.mark.parametrize("documents", [1, 3])
+    def test_a_sentence_does_not_wait_for_documents(self, documents: int) -> None:
+        server = Server(self.LIMITS, cache_bytes=0)
+        for number in range(documents):
+            server.ask(number, "\n".join(f"line {number}" for number in range(200)), min_length=6)
+        for _ in range(20):
+            server.turn()
+        server.ask(99, "hello", max_length=4, min_length=4)
+        turns = 0
+        while not server.last_answers(99):
+            server.turn()
+            turns += 1
+        assert turns <= 4 + 4 + 2  # its tokens, the steps it may wait for company, the way in and out
+        assert server.texts(99) == [alone("hello", max_length=4, min_length=4)]
+        assert not server.last_answers(0)
+        server.finish()
+
+    def test_a_long_sentence_counts_by_its_tokens(self) -> None:
+        server = Server(EngineLimits(max_rows=12, max_beam_size=4, target_tokens_per_row=4))
+        server.ask(1, "\n".join("a long line of words" for _ in range(40)))
+        server.turn()
+        assert server.engine.gauges().running_rows < 8
+
+    def test_requests_that_are_tokenised_take_turns(self) -> None:
+        server = Server(self.LIMITS)
+        server.ask(1, "\n".join(f"line {number}" for number in range(500)))
+        server.ask(2, "hello")
+        server.tasks.run(0.0)  # one step: the document's
+        server.tasks.run(0.0)  # and the other's
+        server.engine.step()
+        assert any(part.request.number == 2 for part in owners(server.engine))
+
+
+def owners(engine: Engine) -> list[Part]:
+    return [sequence.owner for sequence in engine._active if isinstance(sequence.owner, Part)]
+
+
+class TestLanguages:
+    MANY = language_resolver(MANIFEST, {">>deu<<": 7, ">>fra<<": 9})
+
+    def sources(self, text: str, languages: LanguageResolver | None, **options: object) -> list[tuple[int, ...]]:
+        server = Server(languages=languages)
+        server.ask(1, text, **options)
+        server.tasks.run(1.0)
+        if server.last_answers(1):
+            pytest.fail(server.error(1))
+        return [sequence.source for sequence in server.engine._active]
+
+    def test_the_token_of_the_target_language_goes_before_every_part(self) -> None:
+        plain = Letters().encode("a")
+        assert self.sources("a\na", self.MANY, target_language="fr") == [(9, *plain)] * 2
+
+    def test_without_a_language_the_source_is_as_it_is(self) -> None:
+        assert self.sources("a", self.MANY) == [tuple(Letters().encode("a"))]
+
+    def test_a_literal_token_goes_before_every_part_of_a_multilingual_model(self) -> None:
+        assert len(set(self.sources(">>deu<< a\na", self.MANY))) == 1
+
+    def test_a_literal_token_is_text_for_a_model_of_one_pair(self) -> None:
+        assert len(set(self.sources(">>deu<< a\na", None))) == 2
+
+    def test_a_language_that_the_model_does_not_have_is_refused(self) -> None:
+        server = Server(languages=self.MANY)
+        server.ask(1, "a", target_language="nl")
+        assert server.error(1).startswith("INVALID_REQUEST: target_language='nl' is not a target language")
+
+    def test_a_literal_token_beside_the_option_is_refused(self) -> None:
+        server = Server(languages=self.MANY)
+        server.ask(1, ">>deu<< a", target_language="fr")
+        assert "use one of the two" in server.finish().error(1)
+
+    def test_each_language_has_its_own_place_in_the_cache(self) -> None:
+        server = Server(languages=self.MANY)
+        for number, code in enumerate(("de", "fr", "deu")):
+            server.ask(number, "hello", target_language=code)
+            server.finish()
+        assert [server.details(number)["texts"][0]["cached"] for number in range(3)] == [False, False, True]
+
+
+class _Full(Overloaded):
+    def __init__(self) -> None:
+        super().__init__("the queue is full")
+
+
+class Faults:
+    """Raises now and then, as the test draws it."""
+
+    def __init__(self, draw: Callable[[], type[BaseException] | None]) -> None:
+        self._draw = draw
+
+    def maybe(self) -> None:
+        if (kind := self._draw()) is not None:
+            raise kind()
+
+
+class FaultyLetters(Letters):
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def encode(self, text: str) -> list[int]:
+        self._faults.maybe()
+        return super().encode(text)
+
+    def encode_target(self, text: str) -> list[int]:
+        self._faults.maybe()
+        return super().encode_target(text)
+
+    def decode(self, ids: Any) -> str:
+        self._faults.maybe()
+        return super().decode(ids)
+
+
+class FaultyEngine(Engine):
+    """Refuses and fails now and then."""
+
+    faults: Faults
+
+    def submit(self, sequence: Sequence) -> None:
+        self.faults.maybe()
+        super().submit(sequence)
+
+
+class TestFaults:
+    """Whatever handling a request raises is that request's answer, and nobody else's."""
+
+    @pytest.mark.parametrize("fault", [MemoryError, RecursionError, ValueError])
+    @pytest.mark.parametrize("where", ["encode", "encode_target", "decode"])
+    @pytest.mark.parametrize("kind", [Kind.TRANSLATE, Kind.STREAM])
+    def test_of_the_tokenizer_are_internal_errors(
+        self,
+        fault: type[Exception],
+        where: str,
+        kind: Kind,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise fault("secret text")
+
+        tokenizer = Letters()
+        server = Server(tokenizer=tokenizer)
+        monkeypatch.setattr(tokenizer, where, fail)
+        server.ask(1, "hello", kind=kind, prefix_text="a")
+        assert server.finish().error(1) == "INTERNAL: the server failed at this request; its log says why"
+        monkeypatch.undo()
+        server.ask(2, "hello")
+        assert server.finish().texts(2) == [alone("hello")]
+        assert server.handler.open_requests == 0
+        fields = [vars(record).get("dragoman_fields", {}) for record in caplog.records]
+        assert any(each.get("error") == fault.__name__ for each in fields)
+        assert "secret" not in str(fields)
+
+    def test_an_answer_that_can_not_be_sent_is_an_internal_error(self) -> None:
+        server = Server()
+        send, refused = server.send, []
+
+        def refuse_answers(channel: Channel, frame: Frame) -> None:
+            if frame.kind is Kind.ANSWER and not refused:
+                refused.append(frame)
+                raise ServeError("a message of 300000000 bytes is more than 268435456")
+            send(channel, frame)
+
+        server.handler._send = refuse_answers
+        server.ask(1, "hello")
+        assert server.finish().error(1).startswith("INTERNAL: ")
+        assert refused
+
+    def test_a_number_that_is_in_use_breaks_the_protocol(self) -> None:
+        server = Server()
+        server.ask(1, "hello")
+        with pytest.raises(ServeError, match="is in use"):
+            server.ask(1, "hello")
+        assert server.finish().texts(1) == [alone("hello")]
+
+    @pytest.mark.parametrize("parts", [(), (b"",), (b"short", b""), (struct.pack("<d", float("nan")), b"", b"x")])
+    def test_a_malformed_frame_breaks_the_protocol(self, parts: tuple[bytes, ...]) -> None:
+        with pytest.raises(ServeError):
+            Server().handler.translate(cast(Channel, "backend"), Frame(Kind.TRANSLATE, 1, parts))
+
+    @settings(max_examples=80, deadline=None)
+    @given(st.data())
+    def test_every_request_gets_exactly_one_last_answer(self, data: st.DataObject) -> None:
+        kinds: list[type[BaseException] | None] = [None] * 6
+        kinds += [ValueError, MemoryError, RecursionError, ServerError, _Full]
+        faults = Faults(lambda: data.draw(st.sampled_from(kinds)))
+        engine = FaultyEngine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), EngineLimits(max_rows=4, max_beam_size=2))
+        engine.faults = faults
+        server = Server(tokenizer=FaultyLetters(faults), engine=engine)
+        texts = st.lists(st.text("ab \n.", min_size=1, max_size=40), min_size=1, max_size=3)
+        count = data.draw(st.integers(1, 5))
+        for number in range(count):
+            kind = data.draw(st.sampled_from([Kind.TRANSLATE, Kind.STREAM]))
+            server.ask(number, *data.draw(texts), kind=kind, prefix_text=data.draw(st.sampled_from(["", "a"])))
+            if data.draw(st.booleans()):
+                server.turn()
+        server.finish()
+        assert [len(server.last_answers(number)) for number in range(count)] == [1] * count
+        assert server.handler.open_requests == 0
+        assert (server.handler._share.rows, server.handler._share.slots) == (0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_request_gets_one_last_answer_and_the_right_one(data: st.DataObject) -> None:
+    server = Server(EngineLimits(max_rows=3, max_beam_size=2, max_queue_requests=6))
+    words = st.text("abc \n", min_size=1, max_size=12).filter(lambda text: bool(text.strip()))
+    asked: dict[int, tuple[list[str], dict[str, object]]] = {}
+    cancelled: set[int] = set()
+    for _ in range(data.draw(st.integers(1, 12))):
+        action = data.draw(st.sampled_from(["ask", "ask", "ask", "turn", "cancel"]))
+        if action == "ask":
+            number = len(asked)
+            options: dict[str, object] = {"beam_size": data.draw(st.integers(1, 2)), "cache": data.draw(st.booleans())}
+            asked[number] = (data.draw(st.lists(words, min_size=1, max_size=4)), options)
+            server.ask(number, *asked[number][0], **options)
+        elif action == "turn":
+            server.turn()
+        elif asked:
+            number = data.draw(st.sampled_from(sorted(asked)))
+            server.handler.cancel(cast(Channel, "backend"), number)
+            cancelled.add(number)
+    server.finish()
+    assert server.handler.open_requests == 0
+    for number, (texts, options) in asked.items():
+        (word,) = server.last_answers(number)
+        if word.kind is Kind.ANSWER:
+            assert server.texts(number) == [alone(text, **options) for text in texts]
+        else:
+            code = server.error(number).split(":")[0].split()[0]
+            assert code in ({"CANCELLED", "OVERLOADED"} if number in cancelled else {"OVERLOADED"})

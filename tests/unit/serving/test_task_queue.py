@@ -1,0 +1,93 @@
+"""Work in slices: fair turns, a bounded time, and failures that stay with their task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Work:
+    """Tasks that write down their steps, each of which takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.queue = TaskQueue(self.clock)
+        self.steps: list[str] = []
+        self.errors: list[Exception] = []
+
+    def add(self, name: str, steps: int, *, then: Exception | None = None, parks: bool = False) -> Task:
+        def run() -> Iterator[Yield]:
+            for _ in range(steps):
+                self.steps.append(name)
+                self.clock.now_s += 0.001
+                yield Yield.PARK if parks else Yield.PAUSE
+            if then is not None:
+                raise then
+
+        task = Task(run(), self.errors.append)
+        self.queue.add(task)
+        return task
+
+
+def test_tasks_take_turns() -> None:
+    work = Work()
+    work.add("long", 3)
+    work.add("short", 1)
+    work.queue.run(1.0)
+    assert work.steps == ["long", "short", "long", "long"]
+
+
+def test_a_run_ends_when_its_time_is_up() -> None:
+    work = Work()
+    work.add("long", 100)
+    work.queue.run(0.0055)
+    assert len(work.steps) == 6
+    assert len(work.queue) == 1
+
+
+def test_a_newcomer_waits_for_one_step_of_the_others() -> None:
+    work = Work()
+    work.add("long", 100)
+    work.queue.run(0.0015)
+    work.add("new", 1)
+    work.queue.run(0.0025)
+    assert work.steps.index("new") <= 3
+
+
+def test_a_parked_task_goes_on_when_it_is_added_again() -> None:
+    work = Work()
+    task = work.add("parked", 2, parks=True)
+    work.queue.run(1.0)
+    assert (work.steps, len(work.queue)) == (["parked"], 0)
+    work.queue.add(task)
+    work.queue.run(1.0)
+    assert work.steps == ["parked", "parked"]
+
+
+def test_a_failure_is_told_to_its_task_and_the_others_go_on() -> None:
+    work = Work()
+    failure = RecursionError()
+    work.add("bad", 1, then=failure)
+    work.add("worse", 0, then=MemoryError())
+    work.add("good", 3)
+    work.queue.run(1.0)
+    assert work.steps.count("good") == 3
+    assert failure in work.errors
+    assert len(work.errors) == 2
+
+
+def test_a_cancelled_task_does_no_more() -> None:
+    work = Work()
+    task = work.add("cancelled", 5)
+    task.cancelled = True
+    work.queue.run(1.0)
+    assert work.steps == []
