@@ -14,7 +14,7 @@ PIP     = $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native zig demo test test-zig lint unit integration sanitize wheel bench bench-quick soak gpu-check deploy-tools docs clean
+.PHONY: help setup native zig demo test test-zig lint unit integration sanitize wheel bench bench-quick soak hostile gpu-check deploy-tools docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench: setup ## all benchmarks
 
 soak: $(BUNDLE)/manifest.json ## every kind of request for ten minutes: nothing may be lost, nothing may grow
 	@$(BIN)/python -m benchmarks.soak --bundle $(BUNDLE)
+
+hostile: $(BUNDLE)/manifest.json ## everything hostile that we know, for fifteen minutes: no process may fall
+	@PYTHONPATH=tests $(BIN)/python -m hostile --bundle $(BUNDLE)
 
 gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-report.md (docs/gpu.md)
 	@$(BIN)/python -m benchmarks.gpu_check

@@ -71,11 +71,11 @@ std::vector<InputSpec> session_inputs() {
 
 const Model* find_model(const std::string& name) {
   static const std::vector<Model> models = {
-      {"translate", Kind::translate, false, text_inputs(), translate_outputs},
-      {"translate_stream", Kind::stream, true, text_inputs(), stream_outputs},
-      {"encoder", Kind::encode, false, text_inputs(), encoder_outputs},
-      {"decoder", Kind::decode, false, session_inputs(), decoder_outputs},
-      {"server_status", std::nullopt, false, {{"QUERY", Role::ignored, &Limits::max_options_bytes}}, status_outputs},
+      {"translate", Kind::translate, false, "DETAILS", text_inputs(), translate_outputs},
+      {"translate_stream", Kind::stream, true, "DETAILS", text_inputs(), stream_outputs},
+      {"encoder", Kind::encode, false, "MODEL_INFO", text_inputs(), encoder_outputs},
+      {"decoder", Kind::decode, false, "DECODED", session_inputs(), decoder_outputs},
+      {"server_status", std::nullopt, false, "STATUS", {{"QUERY", Role::ignored, &Limits::max_options_bytes}}, status_outputs},
   };
   for (const auto& model : models) {
     if (name == model.name) return &model;
@@ -83,8 +83,9 @@ const Model* find_model(const std::string& name) {
   return nullptr;
 }
 
-std::vector<OutputTensor> refused_stream_outputs(const Failure& failure) {
-  return stream_outputs({Kind::answer, 0, {"", failure.details()}});
+std::vector<OutputTensor> refused_outputs(const Model& model, const Failure& failure) {
+  if (model.is_stream) return stream_outputs({Kind::answer, 0, {"", failure.details()}});
+  return {{model.error_output, TRITONSERVER_TYPE_BYTES, {1}, serialised({failure.details()}, 0, 1)}};
 }
 
 }  // namespace dragoman

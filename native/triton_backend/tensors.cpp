@@ -165,6 +165,19 @@ std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request) {
   return names;
 }
 
+bool has_parameter(TRITONBACKEND_Request* request, const std::string& wanted) {
+  std::uint32_t count = 0;
+  check(TRITONBACKEND_RequestParameterCount(request, &count));
+  for (std::uint32_t index = 0; index < count; ++index) {
+    const char* name = nullptr;
+    const void* value = nullptr;
+    TRITONSERVER_ParameterType type = TRITONSERVER_PARAMETER_STRING;
+    check(TRITONBACKEND_RequestParameter(request, index, &name, &type, &value));
+    if (wanted == name) return true;
+  }
+  return false;
+}
+
 std::string serialised(const std::vector<std::string>& strings, std::size_t first, std::size_t count) {
   std::string bytes;
   for (std::size_t at = first; at < first + count; ++at) {

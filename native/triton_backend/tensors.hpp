@@ -33,6 +33,9 @@ void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& spec
 // Which outputs the caller asked for.
 std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request);
 
+// Does a request have a parameter of that name? Forwarded metadata are parameters, too.
+bool has_parameter(TRITONBACKEND_Request* request, const std::string& wanted);
+
 // Strings from `first` on, as Triton serialises them.
 std::string serialised(const std::vector<std::string>& strings, std::size_t first, std::size_t count);
 

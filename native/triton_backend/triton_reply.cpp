@@ -15,6 +15,8 @@ TRITONSERVER_Error_Code status_of(const std::string& code) {
   return TRITONSERVER_ERROR_INTERNAL;
 }
 
+constexpr const char* kStrictErrors = "triton_grpc_error";
+
 std::uint64_t now_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
@@ -37,7 +39,12 @@ void end_without_response(TRITONBACKEND_Request* request) noexcept {
 }
 
 TritonReply::TritonReply(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, const Model& model)
-    : instance_(instance), request_(request), model_(model), began_ns_(now_ns()), wanted_(wanted_outputs(request)) {}
+    : instance_(instance),
+      request_(request),
+      model_(model),
+      began_ns_(now_ns()),
+      wanted_(wanted_outputs(request)),
+      takes_errors_(!model.is_stream && !has_parameter(request, kStrictErrors)) {}
 
 TritonReply::~TritonReply() {
   if (!is_released_) end_without_response(request_);
@@ -63,9 +70,9 @@ void TritonReply::deliver(const Frame& frame) {
 }
 
 void TritonReply::fail(const Failure& failure) {
-  if (!model_.is_stream) {
+  if (takes_errors_) {
     send_error(failure);
-  } else if (!send(refused_stream_outputs(failure), false, true)) {
+  } else if (!send(refused_outputs(model_, failure), false, true)) {
     send_last_flag(request_);  // the caller sees a stream that ends before its last response
   }
   release(false);

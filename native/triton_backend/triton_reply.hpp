@@ -15,6 +15,8 @@ namespace dragoman {
 //
 // A stream never gets an error response, which with `triton_grpc_error` in the call's metadata brings Triton down now
 // and then: the state of the call is released twice. It ends with an ordinary response that has the error in DETAILS.
+// A model of one response may be called in a stream, too, and only that metadata shows it (Triton forwards it as a
+// parameter): its refusal is an ordinary response then, with the error in DETAILS, MODEL_INFO or DECODED.
 class TritonReply : public Reply {
  public:
   TritonReply(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, const Model& model);
@@ -37,6 +39,7 @@ class TritonReply : public Reply {
   const Model& model_;
   const std::uint64_t began_ns_;
   const std::vector<std::string> wanted_;
+  const bool takes_errors_;  // may an error response be sent?
   bool is_broken_ = false, is_released_ = false;
 };
 

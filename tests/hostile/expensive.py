@@ -19,7 +19,7 @@ from hostile.outcomes import Outcome, failed, stream, unary
 from hostile.poisons import command
 from served import Caller, request
 
-LONGEST_MS = 4_000
+LONGEST_MS = 2_000
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 ORDINARY = (

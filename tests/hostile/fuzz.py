@@ -54,7 +54,7 @@ def fuzzed(address: str, deaths: Deaths, count: int, seed: int, *, processes: in
         for each in [pool.submit(send, address, share, seed + number, until_s) for number in range(processes)]:
             total.add(each.result())
     deaths.whole()
-    answered = {code: number for code, number in total.codes.most_common(4)}
+    answered = dict(total.codes.most_common(4))
     figures: dict[str, float | int | str] = {"seed": seed, **answered}
     return judged("fuzzed requests", total.codes.total(), deaths.counted() - before, total.wrong, figures)
 
@@ -84,7 +84,8 @@ def send(address: str, count: int, seed: int, until_s: float = float("inf")) -> 
 
 
 def _is_decoupled(message: Request) -> bool:
-    return message.model_name == TRANSLATE_STREAM.name
+    """Does Triton take it for a stream? What it does not know, a name or a version, it takes for a single response."""
+    return message.model_name == TRANSLATE_STREAM.name and message.model_version in ("", "1")
 
 
 def _stream_of_anything(caller: Caller, messages: list[Request], metadata: tuple[tuple[str, str], ...]) -> Outcome:
@@ -97,7 +98,9 @@ def _stream_of_anything(caller: Caller, messages: list[Request], metadata: tuple
             if not response.error_message:
                 outputs(response.infer_response)
     except grpc.RpcError as error:
-        lost = error.code() is grpc.StatusCode.UNAVAILABLE and not (error.details() or "").startswith(("OVERLOADED", "DRAINING"))
+        lost = error.code() is grpc.StatusCode.UNAVAILABLE and not (error.details() or "").startswith(
+            ("OVERLOADED", "DRAINING")
+        )
         code = LOST if lost else f"stream {error.code().name}"
         return Outcome(code, error.details() or "", time.monotonic() - began_s)
     return Outcome(code, seconds=time.monotonic() - began_s)
@@ -132,7 +135,9 @@ def badly_spoken(dice: random.Random) -> bytes:
     for _ in range(dice.randint(0, 8)):
         body = dice.randbytes(dice.choice((0, 0, 4, 5, 8, 9, 40, 400)))
         kind, flags = dice.choice((*range(10), 255)), dice.choice((0, 1, 4, 5, 8, 32, 255))
-        written += _frame(kind, flags, dice.choice((0, 1, 1, 3, 2, 2**31 - 1)), body, dice.choice((None, None, None, 0, 2**24 - 1)))
+        written += _frame(
+            kind, flags, dice.choice((0, 1, 1, 3, 2, 2**31 - 1)), body, dice.choice((None, None, None, 0, 2**24 - 1))
+        )
     return written[: dice.randint(0, len(written))] if dice.random() < 0.3 else written
 
 

@@ -13,7 +13,22 @@ from dragoman.wire import MODELS, TritonModel
 from hostile.poisons import ANYWHERE, COMMANDS, FLAGS, NUMBERS, OPTIONS, STRINGS, TOKENS
 
 Request = service_pb2.ModelInferRequest
-DATATYPES = ("BYTES", "BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "", "TEXT", "bytes")
+DATATYPES = (
+    "BYTES",
+    "BOOL",
+    "UINT8",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BF16",
+    "",
+    "TEXT",
+    "bytes",
+)
 SIZES = (0, 1, 1, 1, 2, 3, 7, 255, 256, 257, 2**31 - 1, 2**31, 2**32, 2**61, 2**62, 2**63 - 1, -1, -(2**63))
 TEXTS = (
     b"Hello.",
@@ -35,13 +50,23 @@ TEXTS = (
     "▁▁▁".encode(),
     b"A" * 3000,
 )
-VALUES = (*NUMBERS.values(), *STRINGS.values(), *TOKENS.values(), *FLAGS.values(), *ANYWHERE.values(), "0", "1", "4", "0.5", "null")
+VALUES = (
+    *NUMBERS.values(),
+    *STRINGS.values(),
+    *TOKENS.values(),
+    *FLAGS.values(),
+    *ANYWHERE.values(),
+    "0",
+    "1",
+    "4",
+    "0.5",
+    "null",
+)
 PARAMETERS = (
     *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data", "binary_data_size"),
     *("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "triton_enable_empty_final_response"),
-    *("headers", "x", ""),
+    *("classification", "headers", "x", ""),
 )
-"""`classification` is not among them: any value of it ends the embedded Triton 2.51 (docs/operations.md)."""
 
 
 class Grammar:
@@ -157,7 +182,9 @@ class Grammar:
             message.inputs.add().CopyFrom(tensor)
 
     def _add_input(self, message: Request) -> None:
-        name = self._dice.choice(("TEXT", "OPTIONS", "MODEL", "SESSION", "COMMAND", "STEP", "QUERY", "X", "", "x" * 5000, "START"))
+        name = self._dice.choice(
+            ("TEXT", "OPTIONS", "MODEL", "SESSION", "COMMAND", "STEP", "QUERY", "X", "", "x" * 5000, "START")
+        )
         self._put(message, name, [self._dice.choice(TEXTS)], raw=False)
 
     def _add_parameters(self, message: Request) -> None:

@@ -25,7 +25,16 @@ from hostile.outcomes import LOST, Outcome, failed, stream, unary
 from hostile.report import Row, judged
 from served import request
 
-KINDS = ("bad-unary", "bad-stream", "bad-call-in-stream", "good-stream", "cancel-unary", "cancel-stream", "deadline", "hang-up")
+KINDS = (
+    "bad-unary",
+    "bad-stream",
+    "bad-call-in-stream",
+    "good-stream",
+    "cancel-unary",
+    "cancel-stream",
+    "deadline",
+    "hang-up",
+)
 MIXED = "mixed-stream"
 EXPECTED = {
     "bad-unary": {"INVALID_REQUEST"},
@@ -46,7 +55,14 @@ BUSY_LOOPS = 3
 
 
 def hammered(
-    address: str, deaths: Deaths, kind: str, count: int, *, processes: int = 2, until_s: float = float("inf"), busy: bool = False
+    address: str,
+    deaths: Deaths,
+    kind: str,
+    count: int,
+    *,
+    processes: int = 2,
+    until_s: float = float("inf"),
+    busy: bool = False,
 ) -> Row:
     """A row for `count` calls of `kind`, or as many as are made before `until_s` (monotonic)."""
     before, began_s = deaths.counted(), time.monotonic()

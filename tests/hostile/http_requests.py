@@ -12,6 +12,7 @@ from hostile.deaths import Deaths
 from hostile.grammar import DATATYPES, SIZES, TEXTS, VALUES, Grammar
 from hostile.outcomes import REVEALING
 from hostile.report import Row, judged
+from served import eventually
 
 PATHS = (
     "/v2/models/{model}/infer",
@@ -38,7 +39,7 @@ PATHS = (
 )
 CLOSED = ("/v2/repository", "/v2/systemsharedmemory", "/v2/cudasharedmemory", "/v2/trace", "/v2/logging")
 MODELS = ("translate", "translate_stream", "encoder", "decoder", "server_status", "x", "%2e%2e", "x" * 3000)
-METHODS = ("GET", "POST", "POST", "POST", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "XXX")
+METHODS = ("GET", *["POST"] * 16, "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "XXX")
 LONGEST_S = 30.0
 
 
@@ -46,6 +47,7 @@ def http_fuzzed(address: str, deaths: Deaths, count: int, seed: int, until_s: fl
     """A row for `count` HTTP requests: an answer with a status, or a closed connection for what is not HTTP."""
     before, dice, seen, wrong = deaths.counted(), random.Random(seed), Counter[str](), list[str]()
     grammar, number = Grammar(seed), 0
+    eventually(lambda: _listens(address))
     while number < count and time.monotonic() < until_s:
         number += 1
         path, raw = _request(dice, grammar)
@@ -67,6 +69,23 @@ def http_fuzzed(address: str, deaths: Deaths, count: int, seed: int, until_s: fl
     return judged("fuzzed HTTP requests", number, deaths.counted() - before, wrong, figures)
 
 
+def many_chunks(address: str, deaths: Deaths) -> Row:
+    """A row for one body in very many tiny chunks, which releases before 25.07 keep on the stack: only reported."""
+    before, count = deaths.counted(), 700_000
+    eventually(lambda: _listens(address))
+    head = b"POST /v2/models/translate/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = _exchange(address, head + b"1\r\n \r\n" * count + b"0\r\n\r\n")
+    deaths.whole()
+    figures: dict[str, float | int | str] = {"chunks": count, "answer": answer[9:12].decode(errors="replace") or "closed"}
+    return judged("an HTTP body in tiny chunks", 1, deaths.counted() - before, [], figures, only_reported=True)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as connection:
+        return connection.connect_ex((host, int(port))) == 0
+
+
 def _exchange(address: str, raw: bytes) -> bytes:
     """Send it; what comes back until the server closes, at most some kilobytes."""
     host, _, port = address.rpartition(":")
@@ -77,8 +96,10 @@ def _exchange(address: str, raw: bytes) -> bytes:
             connection.shutdown(socket.SHUT_WR)
             while len(received) < 1 << 16 and (more := connection.recv(1 << 14)):
                 received += more
-        except (ConnectionResetError, BrokenPipeError):
-            pass  # refused before all of it was read
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # it was refused, and the connection closed, before all of it was read
     return received
 
 
@@ -88,7 +109,9 @@ def _request(dice: random.Random, grammar: Grammar) -> tuple[str, bytes]:
     body = _body(dice, grammar)
     headers = {"Host": "x", "Connection": "close", "Content-Length": str(len(body))}
     if dice.random() < 0.25:
-        headers["Inference-Header-Content-Length"] = dice.choice(("0", "1", str(len(body)), str(len(body) + 9), "-1", "x", "9" * 30))
+        headers["Inference-Header-Content-Length"] = dice.choice(
+            ("0", "1", str(len(body)), str(len(body) + 9), "-1", "x", "9" * 30)
+        )
     if dice.random() < 0.1:
         headers["Content-Encoding"] = dice.choice(("gzip", "deflate", "br", ""))
     if dice.random() < 0.1:
@@ -105,7 +128,7 @@ def _request(dice: random.Random, grammar: Grammar) -> tuple[str, bytes]:
 
 
 def _chunked(dice: random.Random, body: bytes) -> bytes:
-    """In a few chunks. (Very many tiny ones overflow a stack in releases before 25.07: docs/operations.md.)"""
+    """In a few chunks."""
     size = dice.choice((7, 100, 4096))
     parts = [body[at : at + size] for at in range(0, len(body), size)]
     end = dice.choice((b"0\r\n\r\n", b"0\r\n\r\n", b"", b"ffffffffffffffff\r\n", b"-1\r\n\r\n"))
@@ -114,7 +137,9 @@ def _chunked(dice: random.Random, body: bytes) -> bytes:
 
 def _body(dice: random.Random, grammar: Grammar) -> bytes:
     if dice.random() < 0.1:
-        return dice.choice((b"", b"[", b"[" * 5000, b"null", b"{}", b'{"inputs": 1}', b"\xff\xfe", b'{"inputs": [' + b"{}," * 3000))
+        return dice.choice(
+            (b"", b"[", b"[" * 5000, b"null", b"{}", b'{"inputs": 1}', b"\xff\xfe", b'{"inputs": [' + b"{}," * 3000)
+        )
     inputs = [_tensor(dice, "TEXT", [dice.choice(TEXTS).decode(errors="replace") for _ in range(dice.choice((1, 1, 2, 5)))])]
     if dice.random() < 0.6:
         inputs.append(_tensor(dice, "OPTIONS", [grammar.options().decode(errors="replace")]))
@@ -124,7 +149,12 @@ def _body(dice: random.Random, grammar: Grammar) -> bytes:
         inputs.append(dice.choice(inputs))
     document: dict[str, object] = {"inputs": inputs}
     if dice.random() < 0.3:
-        document["outputs"] = [{"name": dice.choice(("TRANSLATION", "CHUNK", "STATUS", "X")), "parameters": {"binary_data": dice.random() < 0.5}}]
+        document["outputs"] = [
+            {
+                "name": dice.choice(("TRANSLATION", "CHUNK", "STATUS", "X")),
+                "parameters": {"binary_data": dice.random() < 0.5},
+            }
+        ]
     if dice.random() < 0.3:
         document |= {"TEXT": "Hello.", "OPTIONS": "{}", "id": dice.choice(("1", "x" * 500))}
     text = json.dumps(document)

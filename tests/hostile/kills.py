@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -59,7 +60,7 @@ class Callers:
     def silence_s(self) -> float:
         """The longest time in which nobody was answered."""
         times = sorted(self.answered_at_s)
-        return max((later - earlier for earlier, later in zip(times, times[1:], strict=False)), default=0.0)
+        return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
     def _repeat(self, first: int) -> None:
         number = first

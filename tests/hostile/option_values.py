@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from hypothesis import HealthCheck, Phase, given, seed as seeded, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from hostile.deaths import Deaths

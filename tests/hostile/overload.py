@@ -20,7 +20,9 @@ SETTLED_S = 20.0
 """Memory is compared from here on: by then every cache has been filled once."""
 REFUSAL_P99_S = 0.050
 GROWTH = 0.05
-TEXT = "The old man and his dog walked along the river until they came to a small house at the edge of the forest, number {}."
+TEXT = (
+    "The old man and his dog walked along the river until they came to a small house at the edge of the forest, number {}."
+)
 
 
 @dataclass
@@ -75,7 +77,11 @@ def _row(load: Load, peak: float, seconds: float, resident: list[tuple[float, in
     late = [held for at_s, held in resident if at_s > SETTLED_S]
     growth = max(late) / late[0] - 1 if late else 0.0
     p99_s = refused[int(0.99 * len(refused))] if refused else 0.0
-    wrong = [f"{each.code} {each.message}"[:200] for each in load.outcomes if each.code not in ("ok", "OVERLOADED", "DEADLINE_EXCEEDED")]
+    wrong = [
+        f"{each.code} {each.message}"[:200]
+        for each in load.outcomes
+        if each.code not in ("ok", "OVERLOADED", "DEADLINE_EXCEEDED")
+    ]
     if not refused:
         wrong.append("nothing was refused: the load was too small")
     figures: dict[str, float | int | str] = {

@@ -59,7 +59,9 @@ def show(rows: list[Row], console: Console) -> None:
         table.add_column(name, justify="right" if name in ("count", "engine deaths", "Triton deaths") else "left")
     for row in rows:
         style = "red" if row.failed else "yellow" if row.verdict != "ok" else ""
-        figures = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.figures.items())
+        figures = ", ".join(
+            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.figures.items()
+        )
         table.add_row(
             row.kind, f"{row.count:,}", str(row.engine_deaths), str(row.triton_deaths), row.verdict, figures, style=style
         )

@@ -12,10 +12,11 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
+from hostile import outcomes
+from hostile.outcomes import REVEALING
 from served import Caller, Server, add_bytes, request
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-BETRAYAL = re.compile(r"Traceback|File \"|\.py\b|/tmp/|/home/|site-packages|0x[0-9a-f]{6,}")
 
 
 @pytest.fixture
@@ -44,17 +45,17 @@ BAD_TEXTS = [
 ]
 BAD_OPTIONS = [
     (b'{"beam_size": 1000000}', r"more than this server allows \(16\)"),
-    (b'{"beam_size": -4}', "at least 1"),
+    (b'{"beam_size": -4}', "between 1 and"),
     (b'{"num_hypotheses": -1}', "num_hypotheses"),
-    (b'{"max_length": -1}', "at least 1"),
+    (b'{"max_length": -1}', "between 1 and"),
     (b'{"min_length": -1}', "min_length"),
     (b'{"top_k": -1}', "top_k"),
     (b'{"temperature": -1.0}', "temperature"),
     (b'{"no_repeat_ngram_size": -1}', "no_repeat_ngram_size"),
     (b'{"prefix": [-1]}', "prefix"),
-    (b'{"max_length": 100000000}', "more than the model can write"),
+    (b'{"max_length": 100000000}', "more than the model can generate"),
     (b'{"colour": "red"}', "unknown option 'colour'"),
-    (b'{"model": "fr-en"}', "there is no model 'fr-en' here; this server has en-de"),
+    (b'{"model": "fr-en"}', "unknown option 'model'"),
     (b"beam_size=4", "not JSON"),
     (b"[1, 2]", "must be a JSON object"),
     (b"\xff", "not UTF-8"),
@@ -63,7 +64,7 @@ BAD_OPTIONS = [
     (b" " * 20_000, "20000 bytes"),
     (b'{"seed": 1e999}', "seed"),
     (b'{"timeout_ms": -1}', "timeout_ms=-1"),
-    (b'{"prefix": [999999999]}', "not in the vocabulary"),
+    (b'{"prefix": [999999999]}', "outside the model's vocabulary"),
     (b'{"prefix_text": "\\u0000"}', "control character"),
 ]
 MALFORMED = [(texts, b"", complaint) for texts, complaint in BAD_TEXTS]
@@ -78,7 +79,7 @@ def refused(
         caller.stub.ModelInfer(message, timeout=30)
     assert error.value.code() is code
     assert error.value.details()
-    assert not BETRAYAL.search(error.value.details())
+    assert not REVEALING.search(error.value.details())
     assert re.search(complaint, error.value.details())
 
 
@@ -92,12 +93,14 @@ class TestMalformed:
 
     @pytest.mark.parametrize(("texts", "options", "complaint"), MALFORMED)
     def test_is_refused_as_a_stream_too(self, caller: Caller, texts: list[bytes], options: bytes, complaint: str) -> None:
-        asked = iter([request("translate_stream", texts, options)])
-        with pytest.raises(grpc.RpcError) as error:
-            list(caller.stub.ModelStreamInfer(asked, timeout=30, metadata=[("triton_grpc_error", "true")]))
-        assert error.value.code() is INVALID
-        assert not BETRAYAL.search(error.value.details())
-        assert re.search(f"^INVALID_REQUEST: .*{complaint}", error.value.details())
+        outcome = outcomes.stream(caller.stub, request("translate_stream", texts, options))
+        assert outcome.code == "INVALID_REQUEST"
+        assert outcome.is_answer
+        assert re.search(complaint, outcome.message)
+
+    def test_a_model_that_is_not_served_is_named(self, caller: Caller) -> None:
+        complaint = "there is no model 'fr-en' here; this server has en-de"
+        refused(caller, request("translate", ["Hello."], {}, "fr-en"), complaint=f"^INVALID_REQUEST: {complaint}")
 
     def test_one_text_of_many_is_named(self, caller: Caller) -> None:
         refused(caller, request("translate", [b"good", b"\xc3\x28"], {}), complaint="^INVALID_REQUEST: text 1 is not UTF-8")
@@ -203,13 +206,13 @@ class TestSessions:
         ("command", "step", "complaint"),
         [
             ({"do": "dance"}, [], "one of step, text, close"),
-            ({"do": "step"}, [(0, -1, 0)], "how many candidates"),
+            ({"do": "step"}, [(0, -1, 0)], "candidates"),
             ({"do": "step", "candidates": 10**9}, [(0, -1, 0)], "candidates"),
             ({"do": "step", "candidates": 1}, [], "int32 triples"),
             ({"do": "step", "candidates": 1}, [(7, -1, 0)], ""),
             ({"do": "step", "candidates": 1}, [(0, -1, 2**30)], ""),
-            ({"do": "text", "tokens": "abc"}, [], "lists of token ids"),
-            ({"do": "text", "tokens": [[-1]]}, [], "lists of token ids"),
+            ({"do": "text", "tokens": "abc"}, [], "lists of .* token ids"),
+            ({"do": "text", "tokens": [[-1]]}, [], "token ids"),
         ],
     )
     def test_an_impossible_step_is_refused(

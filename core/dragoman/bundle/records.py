@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Precision = Literal["fp32", "fp16", "int8"]
-Lowering = Literal["fused", "cpu", "portable"]
+Lowering = Literal["native", "cpu", "portable"]
 Role = Literal["encoder", "decoder"]
 Target = Literal["cpu", "cuda", "tensorrt"]
 TokenizerKind = Literal["marian", "m2m100", "sentencepiece", "tokenizers", "bytes"]

@@ -67,6 +67,8 @@ class TritonFlags:
             f"--grpc-address={self.grpc.host}",
             f"--grpc-port={self.grpc.port}",
             f"--grpc-restricted-protocol={','.join(CLOSED_BY_DEFAULT)}:admin-token={self.admin_token}",
+            # Shows the backend a stream for which an error response would be dangerous.
+            "--grpc-header-forward-pattern=triton_grpc_error",
             # A client may ping an idle connection every ten seconds without being thrown out.
             "--grpc-http2-min-recv-ping-interval-without-data=5000",
             "--grpc-keepalive-permit-without-calls=1",
