@@ -79,8 +79,8 @@ def _tried(name: str, work: Callable[[], list[Row]], deaths: Deaths) -> list[Row
     before = deaths.counted()
     try:
         return work()
-    except AssertionError as error:
-        return [judged(f"{name} (given up)", 0, deaths.counted() - before, [f"{error}"])]
+    except Exception as error:  # whatever it is, it is in the table and fails the run
+        return [judged(f"{name} (given up)", 0, deaths.counted() - before, [f"{type(error).__name__}: {error}"])]
 
 
 if __name__ == "__main__":
