@@ -10,6 +10,7 @@ ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /source
 # Compiles what is in C++; the images that install the wheel need no compiler.
+ENV CXX=g++
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 RUN python -m pip install --no-cache-dir hatchling==1.33.0
 COPY pyproject.toml README.md LICENSE hatch_build.py ./

@@ -14,7 +14,7 @@ PIP     = $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native zig demo test test-zig lint unit integration wheel bench bench-quick soak hostile gpu-check deploy-tools clean
+.PHONY: help setup native zig demo test test-zig lint unit integration sanitize wheel bench bench-quick soak hostile gpu-check deploy-tools docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ unit: setup ## the fast tests only
 integration: setup ## the tests on the real server only
 	@$(PYTEST) tests/integration tests/chaos tests/security
 
+sanitize: setup ## the tests of the custom operators under the address, undefined-behaviour and thread sanitizers
+	@$(BIN)/python native/sanitize.py
+
 wheel: zig ## the sdist, the manylinux wheel and the pure Python wheel, in dist/
 	@ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/.cache/zig $(BIN)/python -m build --no-isolation
 	@DRAGOMAN_PURE_WHEEL=1 $(BIN)/python -m build --no-isolation --wheel
@@ -83,9 +86,16 @@ hostile: $(BUNDLE)/manifest.json ## everything hostile that we know, for fifteen
 gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-report.md (docs/gpu.md)
 	@$(BIN)/python -m benchmarks.gpu_check
 
-deploy-tools: ## what the deployment tests run for real: Prometheus and nginx (needs root; the tests skip without)
-	apt-get update --quiet --quiet
-	apt-get install --quiet --quiet --yes --no-install-recommends prometheus nginx
+# Programs that tests run for real: each is installed only where it is missing, so that an installed one stays as it is.
+TOOLS = prometheus:prometheus nginx:nginx chromium:chromium openssl:openssl binutils:objdump
+deploy-tools: ## install what some tests run for real: Prometheus, nginx, Chromium (needs root; the tests skip without)
+	@missing=$$(for tool in $(TOOLS); do command -v "$${tool#*:}" > /dev/null || echo "$${tool%:*}"; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	apt-get update --quiet --quiet && \
+	DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends $$missing
+
+docs: setup ## write the generated pages anew: command line, Python API, metrics
+	@$(BIN)/python docs/generate.py
 
 clean: ## remove what the other targets made
-	rm -rf core/dragoman/native/*.so $(VENV) bundles .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf core/dragoman/native/*.so $(VENV) bundles .cache/zig .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,6 +1,6 @@
 """Compiles the native libraries while a wheel is built, and names the wheel's platform.
 
-On Linux x86-64 a wheel has both libraries; elsewhere, or with DRAGOMAN_PURE_WHEEL=1, it is pure Python: client and export.
+On Linux x86-64 a wheel has the libraries inside; elsewhere, or with DRAGOMAN_PURE_WHEEL=1, it is pure Python: no serving.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class LibrariesHook(BuildHookInterface[Any]):
         build, glibc = self._module("build"), self._module("glibc")
         try:
             command = build.compiler() if version == "editable" else build.portable_compiler()
-            makers = (build.build_ops, build.build_backend, build.build_fixes)
-            libraries = [make(command=command) for make in makers]
+            libraries = build.build_all(command=command)
         except build.CannotBuild as error:
             self.app.abort(
                 f"{error}\nWith DRAGOMAN_PURE_WHEEL=1 the package is built without serving, which needs no compiler."

@@ -57,7 +57,7 @@ def feeds(manifest: Manifest, shape: StepShape) -> dict[str, Any]:
         "source_lengths": np.full(shape.groups, shape.source, np.int32),
         "candidates": np.array([shape.candidates]),
     }
-    if graph.lowering == "fused":
+    if graph.lowering == "native":
         cell = 2 * sizes.heads * sizes.head_dim
         return {
             **fed,

@@ -1,4 +1,4 @@
-"""The demo: serve a bundle with the real Triton, translate over gRPC greedily and with beams, show what came back.
+"""The demo: serve a bundle with the real Triton, translate over gRPC greedily and with beams, show the results.
 
 python examples/demo.py --bundle bundles/tatoeba-en-de
 """
@@ -39,11 +39,11 @@ def main() -> int:
         greedy = translator.translate(SENTENCES, beam_size=1, cache=False)
         beams = translator.translate(SENTENCES, beam_size=4, cache=False)
         console.print(table(greedy, beams))
-        console.print("As it is decided: ", end="")
-        for piece in translator.stream(SENTENCES[2], beam_size=1):
+        console.print("Streamed: ", end="")
+        for piece in translator.stream(SENTENCES[2], beam_size=1, target_language="de"):
             console.print(piece, end="", style="cyan")
         console.print()
-    console.print("[dim]The server has finished what it had accepted and is gone.[/]")
+    console.print("[dim]The server has finished all accepted requests and stopped.[/]")
     return 0
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 __all__ = [
     "CannotBuild",
+    "build_all",
     "build_backend",
     "build_fixes",
     "build_ops",
@@ -40,6 +41,7 @@ KERNELS = tuple(
 OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
 FIXES_NAME = "libtriton_fixes.so"
+NAMES = (OPS_NAME, BACKEND_NAME, FIXES_NAME)
 FIXES_SOURCES = ("embedded_fixes.cpp",)
 CLIENT_SOURCES = (
     *("channel.cpp", "engine_client.cpp", "failure.cpp", "frames.cpp", "pending.cpp", "poller.cpp", "routes.cpp"),
@@ -47,8 +49,8 @@ CLIENT_SOURCES = (
 )
 """The backend's connection to the engines: what its tests compile without a Triton."""
 BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
-EXPORTS = "exports.map"
-"""The linker's list of a library's public functions, in the directory of its sources; all other symbols are hidden."""
+OPS_EXPORTS, BACKEND_EXPORTS, FIXES_EXPORTS = OPS / "exports.map", BACKEND / "exports.map", BACKEND / "embedded_fixes.map"
+"""The linker's lists of the public functions; all other symbols are hidden, those of the C++ runtime among them."""
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
     # For vectorisation: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
@@ -101,33 +103,36 @@ def flags() -> list[str]:
     return [*FLAGS.split(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
 
 
+def build_all(directory: Path = PACKAGE, command: list[str] | None = None) -> list[Path]:
+    """Compile every library into `directory`; an old one stays until the new one is complete."""
+    return [build(directory, command) for build in (build_backend, build_fixes, build_ops)]
+
+
 def build_ops(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
-    """Compile the operators into `directory`; an old library stays until the new one is complete."""
-    _require_supported()
-    _require(OPS, (*SOURCES, *KERNELS, EXPORTS))
+    """Compile the custom operators."""
+    _require(OPS, (*SOURCES, *KERNELS))
     command = [*(command or compiler()), *flags()]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        library = _linked(command, compiled(command, Path(scratch)), Path(scratch) / OPS_NAME, OPS / EXPORTS)
-        return library.replace(directory / OPS_NAME)
+        objects = compiled(command, Path(scratch))
+        return _linked(command, objects, Path(scratch) / OPS_NAME, OPS_EXPORTS).replace(directory / OPS_NAME)
 
 
 def build_backend(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
-    """Compile the Triton backend into `directory`, likewise."""
-    return _build_in_triton(directory, command, BACKEND_NAME, BACKEND_SOURCES)
+    """Compile the Triton backend."""
+    return _of_backend(directory, BACKEND_NAME, BACKEND_SOURCES, BACKEND_EXPORTS, [*(command or compiler()), *flags()])
 
 
 def build_fixes(directory: Path = PACKAGE, command: list[str] | None = None) -> Path:
-    """Compile what is loaded before the embedded Triton's libraries, likewise."""
-    return _build_in_triton(directory, command, FIXES_NAME, FIXES_SOURCES)
+    """Compile what is loaded before the embedded Triton's libraries; it needs nothing but the C library."""
+    command = [*(command or compiler()), *flags(), "-fno-exceptions", "-fno-rtti"]
+    return _of_backend(directory, FIXES_NAME, FIXES_SOURCES, FIXES_EXPORTS, command)
 
 
-def _build_in_triton(directory: Path, command: list[str] | None, name: str, sources: tuple[str, ...]) -> Path:
-    _require_supported()
-    _require(BACKEND, (*sources, EXPORTS))
-    command = [*(command or compiler()), *flags()]
+def _of_backend(directory: Path, name: str, sources: tuple[str, ...], exports: Path, command: list[str]) -> Path:
+    _require(BACKEND, sources)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         objects = _objects([(command, BACKEND / source, Path(scratch)) for source in sources])
-        return _linked(command, objects, Path(scratch) / name, BACKEND / EXPORTS).replace(directory / name)
+        return _linked(command, objects, Path(scratch) / name, exports).replace(directory / name)
 
 
 def compiled(command: list[str], scratch: Path) -> list[Path]:
@@ -189,21 +194,16 @@ def _name(command: list[str] | list[str | Path]) -> str:
     return "ziglang" if "ziglang" in command or Path(command[0]).name == "zig" else str(command[0])
 
 
-def _require_supported() -> None:
+def _require(directory: Path, names: tuple[str, ...]) -> None:
     if not supported():
         found = f"{sys.platform} on {platform.machine().lower()}"
         raise CannotBuild(f"the native libraries are for Linux with glibc on x86-64, and this is {found}")
-
-
-def _require(directory: Path, names: tuple[str, ...]) -> None:
     if missing := [name for name in names if not (directory / name).is_file()]:
         raise CannotBuild(f"{', '.join(missing)} can't be found in {directory}; install from the sources")
 
 
 if __name__ == "__main__":
     try:
-        print(build_backend())
-        print(build_fixes())
-        print(build_ops())
+        print(*build_all(), sep="\n")
     except CannotBuild as cause:
         sys.exit(f"the native libraries are not built: {cause}")

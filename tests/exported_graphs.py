@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dragoman.bundle.manifest import Graph, Lowering, Precision, Role
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
-from dragoman.export.lowering import KeyValue, PortableLowering
-from dragoman.export.transformer import Transformer
+from dragoman.export.lowering import Calibration
+from dragoman.export.transformer import KeyValue, Transformer
 from forced_steps import CellsStepper, Stepper, Workload
 
 
@@ -32,7 +32,7 @@ class Exported:
         return next(graph for graph in self.graphs if (graph.role, graph.lowering) == (role, lowering))
 
     def stepper(self, lowering: Lowering) -> Any:
-        kind = CellsStepper if lowering == "fused" else Stepper
+        kind = CellsStepper if lowering == "native" else Stepper
         return kind(self.directory, self.graph("encoder", lowering), self.graph("decoder", lowering))
 
 
@@ -49,22 +49,23 @@ def export(
     read = read_checkpoint(checkpoint)
     if shortlist:
         read = dataclasses.replace(read, model=read.model.shortened(shortlist))
-    graphs = build_graphs(read, lowerings, precision, directory, lambda _share: None, keep_in_fp32=keep_in_fp32)
+    graphs = build_graphs(
+        read, lowerings, precision, directory, lambda _share: None, calibration=Calibration(tuple(keep_in_fp32))
+    )
     return Exported(read, directory, graphs)
 
 
 def eager_logits(model: Transformer, work: Workload) -> NDArray[np.float32]:
     """(rows, steps, vocabulary): our own module run in torch."""
-    lowering = PortableLowering()
     lengths, shape = torch.from_numpy(work.lengths), model.config.decoder_attention
     with torch.inference_mode():
-        memories = model.encode(torch.from_numpy(work.sources), lengths, lowering)
+        memories = model.encode(torch.from_numpy(work.sources), lengths)
         empty = torch.zeros(work.rows, shape.heads, 8, shape.head_dim)
         pasts = [KeyValue(empty, empty)] * len(memories)
         said = []
         for step in range(work.targets.shape[1]):
             tokens = torch.from_numpy(work.targets[:, step]).reshape(work.groups, work.width)
-            logits, pasts = model.step(tokens, torch.full_like(tokens, step).int(), lengths, memories, pasts, lowering)
+            logits, pasts = model.step(tokens, torch.full_like(tokens, step).int(), lengths, memories, pasts)
             said.append(logits)
     return torch.stack(said, dim=1).numpy()
 

@@ -21,8 +21,8 @@ namespace {
 
 const Kernels& chosen() {
   const CpuFeatures cpu;
-  const Kernels* able[] = {
-      cpu.v4_with_vnni() ? &avx512::kKernels : nullptr, cpu.v3() ? &avx2::kKernels : nullptr, &plain::kKernels};
+  const Kernels* able[] = {cpu.v4_with_vnni() ? &avx512::kKernels : nullptr, cpu.v3() ? &avx2::kKernels : nullptr,
+                           &plain::kKernels};
   const char* wanted = std::getenv("DRAGOMAN_PROCESSOR");
   for (const Kernels* kernels : able)
     if (kernels != nullptr && (wanted == nullptr || std::strcmp(wanted, kernels->processor) == 0)) return *kernels;

@@ -53,8 +53,8 @@ inline std::int64_t score_count(const Heads& heads, std::int64_t key_count) {
 // Matrix products.
 
 // Weights are stored in the order in which they are read: tiles of sixteen outputs. A tile of floats holds, for every input,
-// its weights for the sixteen outputs; a tile of int8, for every four inputs, the four weights of each output. Outputs beyond
-// the last are zeros; in int8 so are inputs up to a multiple of eight.
+// its weights for the sixteen outputs; a tile of int8, for every four inputs, the four weights of each output. Outputs
+// beyond the last are zeros; in int8 so are inputs up to a multiple of eight.
 constexpr std::int64_t kTile = 16;
 constexpr std::int64_t kQuad = 4;
 
@@ -134,7 +134,8 @@ struct Kernels {
 
   // output = γ · (s − mean) / sqrt(variance + ε) + β, or γ · s / sqrt(mean of squares + ε) + β, where s = x + update is
   // written to `sum`. Without `update` s = x, and `sum` is not used. `sum` may be x, and it may be `output`.
-  void (*norm)(const float* x, const float* update, const NormWeights& weights, std::int64_t width, float* sum, float* output);
+  void (*norm)(const float* x, const float* update, const NormWeights& weights, std::int64_t width, float* sum,
+               float* output);
 
   // Of logits + bias, which may be null; the largest of every 64 go to `block_maxima`.
   LogSumExp (*log_sum_exp)(const float* logits, const float* bias, std::int64_t count, float* block_maxima);

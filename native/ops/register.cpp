@@ -36,7 +36,7 @@ void add_all(const OrtApi& api, OrtSessionOptions* options) {
   add_each<Embed, FloatEmbed>(api, made);
   add_each<BestOutputs, FloatBestOutputs>(api, made);
   check(api, api.AddCustomOpDomain(options, made));
-  domain.release();  // sessions refer to the domain, too
+  static_cast<void>(domain.release());  // sessions refer to the domain, too
 }
 
 }  // namespace

@@ -3,54 +3,65 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
-#include <vector>
-
-#include "kernels.hpp"
+#include <utility>
 
 namespace dragoman {
 namespace {
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
-
-struct Candidate {
-  float logit;
-  std::int64_t token;
-
-  bool operator<(const Candidate& other) const {
-    return logit != other.logit ? logit > other.logit : token < other.token;
-  }
-};
+// log Σ e^x of two parts together.
+LogSumExp together(LogSumExp a, LogSumExp b) {
+  if (b.max == kLowest) return a;
+  if (!(b.max <= a.max)) std::swap(a, b);
+  return {a.max, a.sum + b.sum * std::exp(b.max - a.max)};
+}
 
 }  // namespace
 
-void top_k(const float* logits, const float* bias, std::int64_t vocabulary, std::int64_t wanted, const Best& best) {
-  thread_local std::vector<float> block_maxima, ordered;
-  thread_local std::vector<Candidate> candidates;
-  const std::int64_t blocks = (vocabulary + kBlock - 1) / kBlock;
-  block_maxima.resize(static_cast<std::size_t>(blocks));
-  const LogSumExp found = kernels().log_sum_exp(logits, bias, vocabulary, block_maxima.data());
-  // The `wanted` largest blocks hold `wanted` numbers that are no less than the least of their block_maxima.
-  float least = wanted == 1 ? found.max : kLowest;
-  if (wanted > 1 && wanted <= blocks) {
-    ordered = block_maxima;
-    std::nth_element(ordered.begin(), ordered.begin() + (wanted - 1), ordered.end(), std::greater<float>());
-    least = ordered[static_cast<std::size_t>(wanted - 1)];
+void TopK::clear() {
+  candidates_.clear();
+  threshold_ = kLowest;
+  total_ = {kLowest, 0.0f};
+}
+
+void TopK::add(const float* logits, const float* bias, std::int64_t first_token, std::int64_t count, std::int64_t wanted) {
+  thread_local std::vector<float> maxima, ordered;
+  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
+  maxima.resize(static_cast<std::size_t>(blocks));
+  const LogSumExp found = kernels().log_sum_exp(logits, bias, count, maxima.data());
+  total_ = together(total_, found);
+  float least = threshold_;
+  if (wanted == 1) {
+    least = std::max(least, found.max);
+  } else if (wanted <= blocks) {
+    // The `wanted` largest blocks hold `wanted` numbers that are no less than the least of their maxima.
+    ordered = maxima;
+    std::nth_element(ordered.begin(), ordered.begin() + (wanted - 1), ordered.end(), std::greater<>());
+    least = std::max(least, ordered[static_cast<std::size_t>(wanted - 1)]);
   }
-  candidates.clear();
   for (std::int64_t block = 0; block < blocks; ++block) {
-    if (!(block_maxima[static_cast<std::size_t>(block)] >= least)) continue;
-    const std::int64_t end = std::min((block + 1) * kBlock, vocabulary);
-    for (std::int64_t token = block * kBlock; token < end; ++token)
-      if (const float logit = logits[token] + (bias == nullptr ? 0.0f : bias[token]); logit >= least)
-        candidates.push_back({logit, token});
+    if (!(maxima[static_cast<std::size_t>(block)] >= least)) continue;
+    const std::int64_t end = std::min((block + 1) * kBlock, count);
+    for (std::int64_t at = block * kBlock; at < end; ++at)
+      if (const float logit = logits[at] + (bias == nullptr ? 0.0f : bias[at]); logit >= least)
+        candidates_.push_back({logit, first_token + at});
   }
-  // Logits that are no numbers have no largest; the caller refuses what comes of them.
-  while (static_cast<std::int64_t>(candidates.size()) < wanted) candidates.push_back({kLowest, 0});
-  std::partial_sort(candidates.begin(), candidates.begin() + wanted, candidates.end());
-  const float normaliser = found.max + std::log(found.sum);
+  keep_best(wanted);
+}
+
+void TopK::keep_best(std::int64_t wanted) {
+  if (static_cast<std::int64_t>(candidates_.size()) < wanted) return;
+  const auto last = candidates_.begin() + (wanted - 1);
+  std::nth_element(candidates_.begin(), last, candidates_.end());
+  threshold_ = last->logit;
+  candidates_.resize(static_cast<std::size_t>(wanted));
+}
+
+void TopK::write(std::int64_t wanted, const Best& best) {
+  candidates_.resize(static_cast<std::size_t>(wanted), Candidate{kLowest, 0});
+  std::sort(candidates_.begin(), candidates_.end());
+  const float normaliser = total_.max + std::log(total_.sum);
   for (std::int64_t at = 0; at < wanted; ++at) {
-    const Candidate& candidate = candidates[static_cast<std::size_t>(at)];
+    const Candidate& candidate = candidates_[static_cast<std::size_t>(at)];
     best.tokens[at] = candidate.token;
     best.logits[at] = candidate.logit;
     best.log_probs[at] = candidate.logit - normaliser;

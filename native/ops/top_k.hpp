@@ -1,8 +1,15 @@
+// The largest logits of a row, of which a part is known at a time.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kernels.hpp"
 
 namespace dragoman {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 // Where the results of a row go.
 struct Best {
@@ -11,7 +18,30 @@ struct Best {
   float* logits;
 };
 
-// The `wanted` largest of logits + bias, largest first, of equal ones the lower token first, with their log-probabilities. `bias` may be null.
-void top_k(const float* logits, const float* bias, std::int64_t vocabulary, std::int64_t wanted, const Best& best);
+class TopK {
+ public:
+  void clear();
+
+  // logits + bias (which may be null) of `count` tokens, from `first_token` on; the `wanted` largest of all are kept.
+  void add(const float* logits, const float* bias, std::int64_t first_token, std::int64_t count, std::int64_t wanted);
+
+  // The `wanted` largest, best first, of equal ones the lower token first. Logits that are no numbers have no largest: token
+  // 0 and −∞ stand for what is missing then.
+  void write(std::int64_t wanted, const Best& best);
+
+ private:
+  struct Candidate {
+    float logit;
+    std::int64_t token;
+
+    bool operator<(const Candidate& other) const { return logit != other.logit ? logit > other.logit : token < other.token; }
+  };
+
+  void keep_best(std::int64_t wanted);
+
+  std::vector<Candidate> candidates_;
+  float threshold_ = kLowest;       // no logit below it is among the best
+  LogSumExp total_{kLowest, 0.0f};  // of all logits
+};
 
 }  // namespace dragoman

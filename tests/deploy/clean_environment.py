@@ -42,6 +42,12 @@ class CleanEnvironment:
             timeout=timeout_s,
         )
 
+    def output(self, *arguments: str) -> str:
+        """What its Python prints."""
+        done = self.run(self.python, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
 
 def install(wheel: Path, home: Path) -> CleanEnvironment:
     """Only the wheel is installed: what it depends on is found in the environment of the tests."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from clean_environment import CleanEnvironment, install
 from compose_files import ROOT, compose, versions
 from native import build
 
@@ -36,25 +36,6 @@ def defaults() -> dict[str, str]:
     return dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILE, re.MULTILINE))
 
 
-def kernels_can_be_compiled() -> bool:
-    try:
-        return bool(build.compiler())
-    except build.CannotBuild:
-        return False
-
-
-@dataclass(frozen=True)
-class Clean:
-    """A virtual environment that has the wheel; the packages it depends on are borrowed from this one."""
-
-    python: Path
-
-    def run(self, *arguments: str) -> str:
-        done = subprocess.run([str(self.python), *arguments], capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built by the command of the `wheel` stage from a copy of exactly what that stage copies."""
@@ -66,39 +47,28 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             subprocess.run(["cp", "-r", str(ROOT / name), str(destination)], check=True)
     command = shlex.split(instructions("RUN", "wheel")[-1].replace("/wheels", str(wheels)))
     assert command[0] == "python"
-    subprocess.run([sys.executable, *command[1:]], cwd=source, check=True, capture_output=True, timeout=120)
+    variables = dict(setting.split("=", 1) for setting in instructions("ENV", "wheel"))
+    if shutil.which(variables["CXX"]) is None:
+        variables["CXX"] = shlex.join(build.compiler())
+    subprocess.run(
+        [sys.executable, *command[1:]],
+        cwd=source,
+        env={**os.environ, **variables},
+        check=True,
+        capture_output=True,
+        timeout=280,
+    )
     (built,) = wheels.glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
-def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Clean:
-    home = tmp_path_factory.mktemp("clean") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
-    packages = home / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(home / "bin" / "python"),
-            "install",
-            "--no-deps",
-            "--quiet",
-            str(wheel),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
-    # A path in a .pth file is searched, but the .pth files in it are not read: our editable install stays out of sight.
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    return Clean(home / "bin" / "python")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanEnvironment:
+    return install(wheel, tmp_path_factory.mktemp("clean") / "venv")
 
 
 @pytest.fixture(scope="module")
-def deployed(clean: Clean, reference_bundle: Path) -> Iterator[Server]:
+def deployed(clean: CleanEnvironment, reference_bundle: Path) -> Iterator[Server]:
     """The command of the compose file, from the wheel; only paths and ports are this machine's."""
     command = compose("docker-compose.yml")["services"]["triton"]["command"]
     here = [
@@ -106,7 +76,7 @@ def deployed(clean: Clean, reference_bundle: Path) -> Iterator[Server]:
         for part in command
     ]
     assert here[0] == "serve"
-    with Server.of(here[1:], program=str(clean.python.with_name("dragoman"))) as server:
+    with Server.of(here[1:], program=str(clean.dragoman)) as server:
         yield server
 
 
@@ -172,7 +142,7 @@ def test_a_library_of_this_machine_stays_out_of_the_build_context() -> None:
 
 
 def test_a_compiler_is_where_the_wheel_is_made_and_nowhere_else() -> None:
-    """The python image has none; without it the wheel would be made all the same, and its bundles would be slow."""
+    """The python image has none, and the images that run need none."""
 
     def installs_one(stage: str) -> bool:
         return any(re.search(r"apt-get install\b.* g\+\+( |$)", step) for step in instructions("RUN", stage))
@@ -181,21 +151,20 @@ def test_a_compiler_is_where_the_wheel_is_made_and_nowhere_else() -> None:
     assert not any(map(installs_one, ("client", "export", "serving")))
 
 
-@pytest.mark.skipif(not kernels_can_be_compiled(), reason="there is no C++ compiler")
-def test_the_wheel_brings_the_kernels(clean: Clean) -> None:
+def test_the_wheel_brings_the_operators(clean: CleanEnvironment) -> None:
     code = "import onnxruntime; from dragoman import native; path = str(native.ops_library()); print(path); "
     code += "onnxruntime.SessionOptions().register_custom_ops_library(path)"
-    assert Path(clean.run("-c", code)).is_relative_to(clean.python.parents[1])
+    assert Path(clean.output("-c", code)).is_relative_to(clean.home)
 
 
-def test_the_wheel_imports_all_three_parts_and_brings_the_triton_models(clean: Clean) -> None:
+def test_the_wheel_imports_all_three_parts_and_brings_the_triton_models(clean: CleanEnvironment) -> None:
     code = (
         "import dragoman.client, dragoman.serving.command, dragoman.export.command; "
         "from dragoman.serving.triton.installation import model_repository as m; "
         "import json; print(json.dumps([str(m()), sorted(p.name for p in m().iterdir())]))"
     )
-    repository, models = json.loads(clean.run("-c", code))
-    assert Path(repository).is_relative_to(clean.python.parents[1])
+    repository, models = json.loads(clean.output("-c", code))
+    assert Path(repository).is_relative_to(clean.home)
     assert {"translate", "translate_stream", "encoder", "decoder"} <= set(models)
 
 
@@ -208,7 +177,7 @@ def test_the_entry_point_serves_with_the_embedded_triton(deployed: Server) -> No
 
 
 def test_the_health_check_is_green_while_it_serves_and_red_when_it_is_gone(
-    clean: Clean, deployed: Server, reference_bundle: Path
+    clean: CleanEnvironment, deployed: Server, reference_bundle: Path
 ) -> None:
     _, program, *arguments = compose("docker-compose.yml")["services"]["triton"]["healthcheck"]["test"]
     check = [str(clean.python.with_name(program)), *arguments]
@@ -262,16 +231,15 @@ def test_the_admin_endpoints_and_http_are_closed_in_the_running_server(deployed:
     assert any(flag.startswith(f"--grpc-restricted-protocol={','.join(CLOSED_BY_DEFAULT)}:") for flag in flags)
 
 
-def test_the_containers_flags_are_the_embedded_servers_but_for_the_backends(tmp_path: Path) -> None:
-    """One class writes both; what differs is where the backends lie, which the installation says."""
+def test_the_containers_flags_are_those_of_the_embedded_server(tmp_path: Path) -> None:
+    """Both load our backend from the directory that the installation made."""
 
     def argv(installation: Installation) -> list[str]:
         tls = Tls(Path("/c.pem"), Path("/k.pem"), Path("/roots.pem"))
-        here = Address("127.0.0.1", 8001)
-        return TritonFlags(
-            Path("/models"), installation.backend_directory, here, Address("127.0.0.1", 8002), "token", "prefix", tls=tls
-        ).argv()
+        grpc, metrics = Address("127.0.0.1", 8001), Address("127.0.0.1", 8002)
+        return TritonFlags(Path("/models"), installation.backend_directory, grpc, metrics, "token", tls=tls).argv()
 
-    embedded, container = argv(find_installation(tmp_path / "triton")), argv(official(Path("/opt/tritonserver")))
-    differing = [(ours, theirs) for ours, theirs in zip(embedded, container, strict=True) if ours != theirs]
-    assert [theirs for _, theirs in differing] == ["--backend-directory=/opt/tritonserver/backends"]
+    embedded = find_installation(tmp_path / "triton")
+    container = official(Path("/opt/tritonserver"), embedded.backend_directory)
+    assert container.binary == Path("/opt/tritonserver/bin/tritonserver")
+    assert argv(container) == argv(embedded)

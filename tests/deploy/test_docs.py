@@ -1,4 +1,4 @@
-"""The pages about deployment: their versions are the version file's, their links lead somewhere, their commands exist."""
+"""The documentation: links lead somewhere, commands exist, generated pages are current, versions are the version file's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import argparse
 import importlib
 import re
 import shlex
+import subprocess
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 from compose_files import ROOT, versions
 
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("gpu", "deploy", "capacity")]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *ROOT.glob("*.md")])
+GUIDES = ("client", "deploy", "export", "gpu", "loadtest", "serving")
+HISTORY = ("CHANGELOG", "engineering-log")
+GENERATED = ("cli.md", "api.md", "metrics.md")
+OBSOLETE = (  # words that the pages have better ones for
+    *(r"of our own", r"who leaves", r"says? a token", r"be kind"),
+    *(r"\bthe door\b", r"--no-door", r"\bstubs?\b", r"kernels\.md"),
+    *(r"DRAGOMAN_TO\b", r"--to [\w.]*:\d", r"--to (?:localhost|dns:|grpcs:)"),
+)
 
 
 @pytest.fixture(params=PAGES, ids=lambda path: path.stem)
@@ -23,8 +34,15 @@ def page(request: pytest.FixtureRequest) -> Path:
 def commands(text: str) -> list[list[str]]:
     """Every `dragoman …` line of the shell examples."""
     blocks = re.findall(r"^\s*```sh\n(.*?)^\s*```", text, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line, comments=True) for line in lines if line.strip().startswith("dragoman ")]
+    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    shown = [line.split(" | ")[-1].split(" > ")[0] for line in lines]
+    return [shlex.split(line, comments=True) for line in shown if line.startswith("dragoman ")]
+
+
+def anchors(path: Path) -> set[str]:
+    """The fragments that a page's headings can be linked by, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_gpu_page_has_the_version_files_versions() -> None:
@@ -44,22 +62,46 @@ def test_the_gpu_page_has_the_version_files_versions() -> None:
         assert row in text, row
 
 
-def test_links_to_files_of_the_project_lead_to_them(page: Path) -> None:
-    linked = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
-    local = [link for link in linked if "://" not in link]
-    assert local
-    missing = [link for link in local if not (page.parent / link).exists()]
-    assert missing == []
+def test_links_lead_to_files_and_headings_of_the_project(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        name, _, fragment = link.partition("#")
+        if "://" in link:
+            continue
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not fragment or fragment in anchors(target), link
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert [path.name for path in DOCS.glob("*.md") if f"]({path.name})" not in index and path.name != "index.md"] == []
 
 
 def test_the_commands_shown_take_the_options_shown(page: Path) -> None:
     modules = {entry.name: entry.value for entry in entry_points(group="dragoman.commands")}
-    shown = commands(page.read_text(encoding="utf-8"))
-    assert shown
-    for _, name, *arguments in shown:
+    for _, name, *arguments in commands(page.read_text(encoding="utf-8")):
         parser = argparse.ArgumentParser(exit_on_error=False)
         importlib.import_module(modules[name]).configure(parser)
         parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize("name", ["README.md", *(f"docs/{guide}.md" for guide in GUIDES)])
+def test_the_guides_show_commands(name: str) -> None:
+    assert commands((ROOT / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_generated_page_is_current(name: str) -> None:
+    generate = [sys.executable, "-c", f"import generate; print(generate.pages()[{name!r}], end='')"]
+    done = subprocess.run(generate, cwd=DOCS, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (DOCS / name).read_text(encoding="utf-8"), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in HISTORY], ids=lambda page: page.stem)
+def test_no_page_uses_words_that_were_replaced(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert [found[0] for word in OBSOLETE for found in re.finditer(word, text, re.IGNORECASE)] == []
 
 
 def test_the_capacity_page_shows_every_run_of_the_last_measurement() -> None:

@@ -22,7 +22,7 @@ from served import Server
 
 pytestmark = pytest.mark.timeout(600)
 REFERENCE_MODEL = ROOT / "models" / "tatoeba-en-de"
-LIBRARIES = {f"dragoman/native/{name}" for name in (build.OPS_NAME, build.BACKEND_NAME)}
+LIBRARIES = {f"dragoman/native/{name}" for name in build.NAMES}
 
 
 def run_build(*arguments: str, directory: Path, **environment: str) -> None:
@@ -86,7 +86,7 @@ def test_the_sdist_has_the_sources_and_neither_models_nor_libraries(distribution
     assert not [name for name in names if name.startswith("models/") or name.endswith(".so")]
 
 
-def test_the_platform_wheel_has_both_libraries_and_names_the_glibc_they_need(platform_wheel: Path, tmp_path: Path) -> None:
+def test_the_platform_wheel_has_the_libraries_and_names_the_glibc_they_need(platform_wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(platform_wheel) as content:
         assert set(content.namelist()) >= LIBRARIES
         needed = max(oldest_glibc(Path(content.extract(name, tmp_path))) for name in LIBRARIES)

@@ -124,6 +124,18 @@ def test_a_wrong_model_name_lists_the_right_one(server: Server) -> None:
         translator.translate("hi")
 
 
+def test_languages_are_those_of_the_bundle(translator: Translator) -> None:
+    assert translator.translate(SENTENCES[0], source_language="en", target_language="de").text == "Wo ist der Bahnhof?"
+    with pytest.raises(InvalidRequest, match="fr"):
+        translator.translate(SENTENCES[0], target_language="fr")
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 1000}, {"target_language": "fr"}])
+def test_a_refused_stream_says_why(translator: Translator, options: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequest, match=str(next(iter(options.values())))):
+        list(translator.stream("hi", **options))  # type: ignore[arg-type]
+
+
 def test_a_bad_text_in_a_list_is_named(translator: Translator) -> None:
     with pytest.raises(InvalidRequest, match="text 2: "):
         translator.translate(["good", "bad \x01", "good"])

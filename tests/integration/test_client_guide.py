@@ -1,4 +1,4 @@
-"""The Python examples of docs/client.md, run as they are written."""
+"""The Python examples of docs/client.md and README.md, run as they are written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from served import Server
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "client.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("docs/client.md", "README.md"))
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", one.strip().splitlines()[-1]) for one in EXAMPLES])
@@ -27,4 +28,4 @@ def test_the_example_runs(server: Server, tmp_path: Path, example: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 5
+    assert len(EXAMPLES) >= 6

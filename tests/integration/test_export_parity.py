@@ -19,7 +19,7 @@ from forced_steps import CellsStepper, Stepper, Workload, random_workload, worst
 from random_marian import REFERENCE_MODEL, write_marian
 
 CLOSE = 1e-4
-ALL: tuple[Lowering, ...] = ("fused", "cpu", "portable")
+ALL: tuple[Lowering, ...] = ("native", "cpu", "portable")
 
 
 def held(model: Exported, lowering: Lowering) -> Exported:
@@ -149,6 +149,6 @@ def test_the_reference_model_says_what_hugging_face_says(reference_bundle: Path)
     manifest = read_manifest(reference_bundle)
     work = random_workload(8001, 8001, start=8000, width=3)
     lowering = manifest.graphs[0].lowering
-    kind = CellsStepper if lowering == "fused" else Stepper
+    kind = CellsStepper if lowering == "native" else Stepper
     stepper = kind(reference_bundle, manifest.graph("encoder", lowering), manifest.graph("decoder", lowering))
     assert_parity(stepper, work, hugging_face_logits(REFERENCE_MODEL, work))

@@ -13,6 +13,7 @@ from dragoman.client.options import FileOptions, LineOptions, RequestOptions, sh
 from dragoman.client.results import Translation
 from dragoman.client.streams import AsyncTranslationStream
 from dragoman.client.translator_base import TranslatorBase
+from dragoman.client.windows import each
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -49,7 +50,7 @@ class AsyncTranslator(TranslatorBase):
         self, lines: Iterable[str] | AsyncIterable[str], **options: Unpack[LineOptions]
     ) -> AsyncGenerator[Translation, None]:
         """Translate any number of lines, from either kind of source, in bounded memory, many at a time, in order."""
-        return self._translate_lines(lines, options)
+        return each(self._translate_lines(lines, options))
 
     @shows(FileOptions)
     async def translate_file(

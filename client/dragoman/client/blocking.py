@@ -15,7 +15,7 @@ from dragoman.client.failures import Failure, read_status
 from dragoman.client.messages import Message
 from dragoman.errors import Cancelled, UsageError
 
-__all__ = ["BlockingCalls", "iterate", "run"]
+__all__ = ["BlockingCalls", "iterate", "iterate_each", "run"]
 
 T = TypeVar("T")
 
@@ -44,6 +44,16 @@ def iterate(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
             yield item
     finally:
         run(items.aclose())
+
+
+def iterate_each(lists: AsyncGenerator[list[T], None]) -> Generator[T, None, None]:
+    """The same for the elements of the lists that an async generator gives."""
+    iterator = iterate(lists)
+    try:
+        for items in iterator:
+            yield from items
+    finally:
+        iterator.close()
 
 
 class BlockingCalls:
@@ -151,7 +161,7 @@ class _ThreadTask(Generic[T]):
 
     def __init__(self, work: Coroutine[Any, Any, T], ended: threading.Condition) -> None:
         self._work, self._ended = work, ended
-        self._call: Future = None
+        self._calls: set[Future] = set()
         self._outcome: Callable[[], T]
         self.cancelled = threading.Event()
         self.done = False
@@ -169,8 +179,8 @@ class _ThreadTask(Generic[T]):
             self._ended.notify_all()
 
     def watch(self, call: Future) -> None:
-        """`call` is what the task waits for now."""
-        self._call = call
+        """`call` is in flight, and ends with the task."""
+        self._calls = {call, *(other for other in self._calls if not other.done())}
         if self.cancelled.is_set():
             call.cancel()
 
@@ -184,8 +194,8 @@ class _ThreadTask(Generic[T]):
 
     def cancel(self) -> None:
         self.cancelled.set()
-        if self._call is not None:
-            self._call.cancel()
+        for call in self._calls:
+            call.cancel()
 
 
 def _raising(error: BaseException) -> Callable[[], Any]:

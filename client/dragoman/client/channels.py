@@ -1,4 +1,4 @@
-"""gRPC channels to the servers: credentials, keepalive and limits, the same for the sync and the async client."""
+"""gRPC channels to the servers: credentials, keepalive and limits, the same for both translators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SILENCE_S = 2.0
 """With several servers: a call waits this long before it asks whether its server is alive at all."""
 
 PROBE_TIMEOUT_S = 1.0
-"""A server that does not say "alive" within this time is left out."""
+"""A server that does not answer a health check within this time is left out."""
 
 Channel = Any
 Stub = Any

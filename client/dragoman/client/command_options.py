@@ -42,7 +42,7 @@ def tls_of(arguments: argparse.Namespace) -> TLS | None:
 
 
 def quiet_grpc() -> None:
-    """Our errors say what happened; gRPC's own lines about handshakes would only stand in their way."""
+    """Silence gRPC's own log lines about handshakes: the client's errors explain what happened."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 

@@ -1,6 +1,6 @@
 """Runs a client-driven decoding over a transport: a session lives in one server, so all its calls go there.
 
-When a call fails in a way that another try may cure, the whole decoding starts again: it has changed nothing.
+When a call fails and may be retried, the whole decoding starts again: it has changed nothing.
 """
 
 from __future__ import annotations

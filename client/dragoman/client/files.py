@@ -1,6 +1,6 @@
 """A file translated line by line, so that it can be interrupted at any moment and taken up again.
 
-Lines are appended to `OUTPUT.part`; beside it `OUTPUT.part.json` says which job it belongs to. When the last line is
+Lines are appended to `OUTPUT.part`; `OUTPUT.part.json` names the job it belongs to. When the last line is
 written the part takes the name OUTPUT, in one step. So OUTPUT is never half a file, and what was translated is never
 lost: a job that finds its own part counts the lines in it and goes on after them.
 """

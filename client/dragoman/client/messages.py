@@ -1,4 +1,4 @@
-"""Triton's protobuf messages: BYTES tensors in, typed arrays out. Shared by the sync and the async client."""
+"""Triton's protobuf messages: BYTES tensors in, typed arrays out. Shared by both translators."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Reply:
         try:
             return np.frombuffer(raw, _DTYPES[output.datatype]).reshape(tuple(output.shape))
         except (KeyError, ValueError):
-            raise foreign_answer(f"its {name} does not hold what its type and shape say") from None
+            raise foreign_answer(f"its {name} does not match its type and shape") from None
 
     def strings(self, name: str) -> list[str]:
         """A BYTES output, flat, as text."""
@@ -69,7 +69,7 @@ class Reply:
         return tuple(self._output(name)[0].shape)
 
     def about(self, name: str) -> dict[str, Any]:
-        """DETAILS or MODEL_INFO: the JSON object by which a server tells which version of the wire contract it speaks.
+        """DETAILS, MODEL_INFO or STATUS: the JSON object that names the wire version of the server.
 
         Read it before anything else: what the other outputs of another version mean is not known.
         """

@@ -14,7 +14,7 @@ __all__ = ["line_progress"]
 
 
 class _Rate(ProgressColumn):
-    """Lines a second, as rich measures them for its estimate."""
+    """Lines per second, as rich measures them for its estimate."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed

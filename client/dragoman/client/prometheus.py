@@ -51,7 +51,7 @@ class Scrape:
         return is_now - was if is_now >= was else is_now
 
     def rate(self, earlier: Scrape, name: str, **labels: str) -> float:
-        """How much `name` grew a second since `earlier`."""
+        """How much `name` grew per second since `earlier`."""
         return self.growth(earlier, name, **labels) / max(self.at_s - earlier.at_s, 1e-9)
 
     @classmethod
@@ -85,7 +85,7 @@ def check_metrics_url(url: str) -> None:
 
 
 def metrics_url_of(target: str) -> str:
-    """Where Triton has its metrics when nothing else is said: the same host, port 8002."""
+    """Where Triton has its metrics by default: the same host, port 8002."""
     return f"http://{_host_of(target)}:{METRICS_PORT}/metrics"
 
 

@@ -11,7 +11,7 @@ from dragoman.client.results import Translation
 __all__ = ["OutputFormat", "as_json", "as_line"]
 
 OutputFormat = Literal["text", "json"]
-"""The text alone, or one JSON object a line with everything else that is known."""
+"""The text alone, or one JSON object per line with everything else that is known."""
 
 
 def as_json(translation: Translation) -> str:

@@ -32,7 +32,7 @@ class Translation:
 
     `score` is the search's: sum of log-probabilities over length ** length_penalty. `tokens` counts target tokens with
     the end token. `parts` is the number of sentences a long text was split into; `finish` is "eos" when the model
-    ended the sentence itself and "length" when `max_length` did; `cached` says it came from the response cache.
+    ended the sentence itself and "length" when `max_length` did; `cached`: it came from the response cache.
     """
 
     text: str

@@ -53,9 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_server_flags(parser)
     parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
     add_language_flags(parser)
-    search = parser.add_argument_group("search (what is left out is the model's own)")
+    search = parser.add_argument_group("search (the model's own settings by default)")
     search.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
-    search.add_argument("--n-best", type=at_least_one, metavar="N", help="show so many hypotheses with their scores")
+    search.add_argument("--n-best", type=at_least_one, metavar="N", help="show N hypotheses with their scores")
     search.add_argument("--length-penalty", type=float, metavar="X", help="above 1 prefers long translations")
     search.add_argument("--max-length", type=at_least_one, metavar="N", help="most target tokens")
     search.add_argument("--prefix", metavar="TEXT", help="how the translation must begin")
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("input and output")
     output.add_argument("--input", type=Path, metavar="FILE", help="translate the lines of a UTF-8 file")
     output.add_argument("--output", type=Path, metavar="FILE", help="write them here; resumes an interrupted run")
-    output.add_argument("--restart", action="store_true", help="throw away what an interrupted run left")
+    output.add_argument("--restart", action="store_true", help="drop what an interrupted run left")
     output.add_argument("--stream", action="store_true", help="show the text as it is decided")
     output.add_argument("--json", action="store_true", help="one JSON object per text, with scores and timings")
     output.add_argument(
@@ -121,12 +121,12 @@ def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
                 print(piece, end="", flush=True)
             print(flush=True)
     elif arguments.text:
-        several = len(arguments.text) > 1  # an error about the only text need not say which
+        several = len(arguments.text) > 1  # an error about the only text need not name it
         found = translator.translate(arguments.text if several else arguments.text[0], **options)
         for number, translation in enumerate(found if several else [found], start=1):
             _show(translation, arguments, number if several else None)
     else:
-        translator.check()  # a pipe may be long: better to say now that no server answers
+        translator.check()  # a pipe may be long: better to fail now when no server answers
         by_hand = not arguments.input and sys.stdin.isatty()
         if by_hand:
             print("one text per line; Ctrl-D ends", file=sys.stderr)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, overload
 
-from dragoman.client.blocking import BlockingCalls, iterate, run
+from dragoman.client.blocking import BlockingCalls, iterate_each, run
 from dragoman.client.channels import Connection
 from dragoman.client.files import FileReport
 from dragoman.client.options import FileOptions, LineOptions, RequestOptions, shows
@@ -52,7 +52,7 @@ class Translator(TranslatorBase):
 
         `timeout_s` is for each request; a server that is busy or restarting is waited for until then.
         """
-        return iterate(self._translate_lines(lines, options))
+        return iterate_each(self._translate_lines(lines, options))
 
     @shows(FileOptions)
     def translate_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from abc import ABC, abstractmethod
@@ -64,7 +65,8 @@ class TranslatorBase(ABC):
         source = batches(texts, window.batch_size)
         if len(texts) <= window.batch_size:
             window = Window(in_flight=1)
-        return [translation async for translation in self._in_order(source, window, options, "text")]
+        lists = [translations async for translations in self._in_order(source, window, options, "text")]
+        return [translation for translations in lists for translation in translations]
 
     def _stream(self, text: str, given: RequestOptions) -> tuple[AsyncGenerator[str, None], StreamReader]:
         if self._settings.plan is not None:
@@ -75,7 +77,7 @@ class TranslatorBase(ABC):
 
     def _translate_lines(
         self, lines: Iterable[str] | AsyncIterable[str], given: LineOptions
-    ) -> AsyncGenerator[Translation, None]:
+    ) -> AsyncGenerator[list[Translation], None]:
         options = self._settings.check_for_many(_of_request(given))
         window = given.get("window") or Window()
         source = batches(lines, window.batch_size)
@@ -91,14 +93,14 @@ class TranslatorBase(ABC):
         job_settings = self._settings.job(options, output_format)
         with FileJob(Path(source), Path(output), job_settings, bool(given.get("restart"))) as job:
             lines = batches(job.remaining(), window.batch_size, first=job.resumed_lines + 1)
-            translations = self._in_order(lines, window, options, f"{source} line", RetryPolicy.patient())
-            try:
-                async for translation in translations:
-                    job.write(as_line(translation, output_format))
-                    if on_progress is not None:
-                        on_progress(job.lines)
-            finally:
-                await translations.aclose()
+            async with contextlib.aclosing(
+                self._in_order(lines, window, options, f"{source} line", RetryPolicy.patient())
+            ) as lists:
+                async for translations in lists:
+                    for translation in translations:
+                        job.write(as_line(translation, output_format))
+                        if on_progress is not None:
+                            on_progress(job.lines)
             return job.finish()
 
     async def _check(self) -> None:
@@ -130,7 +132,7 @@ class TranslatorBase(ABC):
         options: CheckedOptions,
         noun: str,
         policy: RetryPolicy | None = None,
-    ) -> AsyncGenerator[Translation, None]:
+    ) -> AsyncGenerator[list[Translation], None]:
         async def send(texts: list[str]) -> list[Translation]:
             return await self._request(texts, options, policy)
 

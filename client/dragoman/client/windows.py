@@ -12,7 +12,7 @@ from dragoman.client.calls import Calls, Task
 from dragoman.client.results import Translation
 from dragoman.errors import InvalidRequest, UsageError
 
-__all__ = ["Batch", "Send", "Window", "batches", "in_order", "one_after_another"]
+__all__ = ["Batch", "Send", "Window", "batches", "each", "in_order", "one_after_another"]
 
 Send = Callable[[list[str]], Coroutine[Any, Any, list[Translation]]]
 """Translates the texts of one request."""
@@ -24,7 +24,7 @@ class Window:
 
     At most `in_flight` requests of `batch_size` texts wait for an answer; those that were answered before their turn
     are held, but never more than `held` of them, so that memory stays flat however long the input is. The server needs
-    more texts than it can decode at once, and few requests, for each costs both sides as much as a line.
+    more texts than it can decode at once, in few requests: each request costs both sides as much as one more text.
     """
 
     batch_size: int = 32
@@ -67,16 +67,16 @@ async def batches(lines: Iterable[str] | AsyncIterable[str], size: int, first: i
         first += size
 
 
-async def one_after_another(source: AsyncIterator[Batch], send: Send, noun: str) -> AsyncGenerator[Translation, None]:
-    """Translate `source` with one request at a time."""
+async def one_after_another(source: AsyncIterator[Batch], send: Send, noun: str) -> AsyncGenerator[list[Translation], None]:
+    """Translate `source` with one request at a time; a list for each."""
     async for batch in source:
-        async for translation in _finish(batch, send(batch.texts) if batch.texts else None, send, noun):
-            yield translation
+        async for translations in _finish(batch, send(batch.texts) if batch.texts else None, send, noun):
+            yield translations
 
 
 async def in_order(
     source: AsyncIterator[Batch], window: Window, send: Send, noun: str, calls: Calls
-) -> AsyncGenerator[Translation, None]:
+) -> AsyncGenerator[list[Translation], None]:
     """Translate `source` with many requests in flight; closing the generator cancels them."""
     waiting: deque[tuple[Batch, Task[list[Translation]] | None]] = deque()  # None: only blank lines
     broken: Exception | None = None
@@ -94,8 +94,8 @@ async def in_order(
                 await calls.wait_any(unanswered)
             elif waiting:
                 head, task = waiting.popleft()
-                async for translation in _finish(head, None if task is None else task.result(), send, noun):
-                    yield translation
+                async for translations in _finish(head, None if task is None else task.result(), send, noun):
+                    yield translations
         if broken is not None:
             raise broken
     finally:
@@ -104,6 +104,16 @@ async def in_order(
             task.cancel()
         for task in left:
             await task.ended()
+
+
+async def each(lists: AsyncGenerator[list[Translation], None]) -> AsyncGenerator[Translation, None]:
+    """Their elements one by one."""
+    try:
+        async for translations in lists:
+            for translation in translations:
+                yield translation
+    finally:
+        await lists.aclose()
 
 
 async def _next(source: AsyncIterator[Batch]) -> Batch | Exception | None:
@@ -121,25 +131,24 @@ def _has_room(waiting: deque[tuple[Batch, Task[list[Translation]] | None]], wind
 
 async def _finish(
     batch: Batch, answers: Coroutine[Any, Any, list[Translation]] | None, send: Send, noun: str
-) -> AsyncGenerator[Translation, None]:
+) -> AsyncGenerator[list[Translation], None]:
     """A Translation for every line. A refused batch is sent again text by text, so that the error names the bad one."""
     try:
         translated = iter([] if answers is None else await answers)
     except InvalidRequest as error:
         if len(batch.lines) == 1:
             raise InvalidRequest(f"{noun} {batch.first}: {error}") from None
-        async for translation in _one_by_one(batch, send, noun):
-            yield translation
+        async for translations in _one_by_one(batch, send, noun):
+            yield translations
         return
-    for line in batch.lines:
-        yield next(translated) if line.strip() else Translation.of_nothing()
+    yield [next(translated) if line.strip() else Translation.of_nothing() for line in batch.lines]
 
 
-async def _one_by_one(batch: Batch, send: Send, noun: str) -> AsyncGenerator[Translation, None]:
+async def _one_by_one(batch: Batch, send: Send, noun: str) -> AsyncGenerator[list[Translation], None]:
     number = batch.first
     try:
         for line in batch.lines:
-            yield (await send([line]))[0] if line.strip() else Translation.of_nothing()
+            yield await send([line]) if line.strip() else [Translation.of_nothing()]
             number += 1
     except InvalidRequest as error:
         raise InvalidRequest(f"{noun} {number}: {error}") from None

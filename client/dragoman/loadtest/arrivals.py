@@ -54,7 +54,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A load over time: `tick` says the rate at a moment, `arrivals` when each request is due."""
+    """A load over time: `tick` is the rate at a moment, `arrivals` when each request is due."""
 
     name: str
     segments: tuple[Segment, ...]

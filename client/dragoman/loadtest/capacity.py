@@ -47,7 +47,7 @@ class Capacity:
 def find_capacity(probe: Callable[[float], Probe], first_rate: float) -> Capacity:
     """Search between a rate that holds and one that breaks until they are 5% apart.
 
-    A rate that held once is tried no more: near the edge the answer is a matter of luck, and the 5% say so.
+    A rate that held once is tried no more: near the limit the result varies from run to run, which the 5% allow for.
     """
     if first_rate <= 0:
         raise UsageError(f"--rate {first_rate:g} must be above 0 to search from")

@@ -34,7 +34,7 @@ from dragoman.loadtest.workload import Workload, read_workload
 
 __all__ = ["HELP", "configure", "run"]
 
-HELP = "Put load on a server, measure it, and say whether its objectives hold."
+HELP = "Put load on a server, measure it, and report whether its objectives hold."
 
 _EPILOG = """\
 examples:
@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     add_server_flags(parser)
     load = parser.add_argument_group("the load")
-    load.add_argument("--workload", type=Path, metavar="FILE", help="sentences, one a line; .tsv: references after a tab")
+    load.add_argument("--workload", type=Path, metavar="FILE", help="sentences, one per line; .tsv: references after a tab")
     how = load.add_mutually_exclusive_group()
     how.add_argument("--rate", metavar="50/s", help="open loop: requests leave when due, whatever the server does")
     how.add_argument("--concurrency", type=int, metavar="N", help="closed loop: N requests at a time (default: 1)")

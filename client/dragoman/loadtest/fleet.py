@@ -70,7 +70,7 @@ class Fleet:
                 connection.send(Stop())
 
     def reports(self, within_s: float) -> list[Progress | Done]:
-        """What the workers have said, waiting at most `within_s` for the first word."""
+        """Messages of the workers, waiting at most `within_s` for the first."""
         messages = []
         for connection in wait(self._busy, timeout=within_s):
             message = _receive(connection)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ class Fleet:
             raise DragomanError(f"a load worker was not ready within {_READY_WITHIN_S:g} s; is this machine overloaded?")
         message = _receive(connection)
         if not isinstance(message, Ready):
-            raise DragomanError(f"a load worker said {message!r} before it was ready")
+            raise DragomanError(f"a load worker sent {message!r} before it was ready")
 
     def _end_all(self) -> None:
         for connection in self._connections:

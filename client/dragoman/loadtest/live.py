@@ -26,7 +26,7 @@ _SPARK_WIDTH = 48
 
 @contextmanager
 def live_view(console: Console, title: str) -> Iterator[Callable[[Snapshot], None]]:
-    """An observer for `run`; it shows nothing where nobody is looking."""
+    """An observer for `run`; it shows nothing where there is no terminal."""
     if not console.is_terminal:
         yield lambda _: None
         return

@@ -30,7 +30,7 @@ def check_writable(prefix: Path) -> None:
 def write_outputs(
     prefix: Path, result: RunResult, verdicts: Sequence[Verdict], capacity: Capacity | None = None
 ) -> tuple[Path, Path]:
-    """Write both files and say where they are."""
+    """Write both files and return their paths."""
     document = result.to_json()
     document["objectives"] = [
         {"objective": verdict.objective.written, "value": _or_none(verdict.value), "holds": verdict.holds}

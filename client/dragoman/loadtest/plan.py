@@ -37,7 +37,7 @@ class OpenLoop:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """`concurrency` users who each wait for an answer before they ask again."""
+    """`concurrency` users who each wait for an answer before they send again."""
 
     concurrency: int
     duration_s: float

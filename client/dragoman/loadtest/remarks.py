@@ -19,7 +19,7 @@ def remarks_on(result: RunResult) -> list[str]:
     failed = figures.offered_rate * figures.error_share
     if figures.answered_rate < _UNMET_SHARE * (figures.offered_rate - failed):
         remarks.append(
-            f"The server fell behind: {figures.offered_rate:.1f} requests a second were due and "
+            f"The server fell behind: {figures.offered_rate:.1f} requests per second were due and "
             f"{figures.answered_rate:.1f} were answered. Latencies grew with the length of the run."
         )
     if result.tally.held_back:

@@ -46,7 +46,7 @@ def run(
     observe: Observer = lambda _: None,
     open_sender: OpenSender = open_transport_sender,
 ) -> RunResult:
-    """Put the planned load on the server and say what came of it. Ctrl-C ends it early, with a result."""
+    """Put the planned load on the server and return the result. Ctrl-C ends it early, with a result."""
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     scraper = Scraper(metrics_url) if metrics_url else None
     with contextlib.ExitStack() as stack:
@@ -90,7 +90,7 @@ class _Gathered:
         self.answers = Answers(self.plan.keeps_texts)
 
     def follow(self, fleet: Fleet, measure_at: float, observe: Observer, interrupted: threading.Event) -> None:
-        """Gather until every worker has said its last word."""
+        """Gather until every worker has sent its last message."""
         measuring = False
         while fleet.running:
             now = time.monotonic()

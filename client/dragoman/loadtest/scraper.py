@@ -30,7 +30,7 @@ _CALLS_AT_ONCE = "dragoman_calls_at_once"
 
 @dataclass(frozen=True, slots=True)
 class ServerSample:
-    """What the server said about the time since the sample before; None where it does not say.
+    """The server's figures for the time since the sample before; None where it has none.
 
     `rows_per_step` is the mean size of the batches it decoded, `occupancy` their share of the largest it may decode,
     `step_mean_s` what a decoding step took, encoding of newcomers included, and `steps` how many there were;

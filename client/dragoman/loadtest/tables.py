@@ -56,8 +56,8 @@ def capacity_table(capacity: Capacity) -> RenderableType:
     """Every rate that was tried, and the verdict."""
     table = Table("rate", "p50", "p99", "", box=None, header_style="dim", pad_edge=False)
     for probe in capacity.probes:
-        said = Text("held", style="green") if probe.holds else Text(f"broke {probe.why_not}", style="red")
-        table.add_row(f"{probe.rate:.4g}/s", format_duration(probe.p50_s), format_duration(probe.p99_s), said)
+        verdict = Text("held", style="green") if probe.holds else Text(f"broke {probe.why_not}", style="red")
+        table.add_row(f"{probe.rate:.4g}/s", format_duration(probe.p50_s), format_duration(probe.p99_s), verdict)
     least = "at least " if capacity.client_limited else ""
     found = f"{least}{capacity.rate:.4g}/s" if capacity.rate else "none of these rates"
     return Group(table, Text(f"\ncapacity: {found}", style="bold"))
@@ -101,12 +101,12 @@ def _server(result: RunResult) -> str:
     rows = _mean([sample.rows_per_step for sample in result.server])
     occupancy = _mean([sample.occupancy for sample in result.server])
     queue_s = _mean([sample.queue_mean_s for sample in result.server])
-    said = [
-        "" if rows is None else f"{rows:.1f} rows a step",
+    figures = [
+        "" if rows is None else f"{rows:.1f} rows per step",
         "" if occupancy is None else f"batch {occupancy:.0%} full",
         "" if queue_s is None else f"queue {format_duration(queue_s)}",
     ]
-    return ", ".join(filter(None, said)) or "its metrics have none of dragoman's figures"
+    return ", ".join(filter(None, figures)) or "its metrics have none of dragoman's figures"
 
 
 def _mean(values: list[float | None]) -> float | None:

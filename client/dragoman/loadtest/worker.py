@@ -70,7 +70,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Worker to parent: the last word."""
+    """Worker to parent: the last message."""
 
     worker: int
     answers: Answers
@@ -78,7 +78,7 @@ class Done:
 
 def work(connection: Connection, plan: Plan, worker: int, open_sender: OpenSender) -> None:
     """The process's main function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it says Stop and still gets the counts
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it sends Stop and still gets the counts
     # select() wakes with microseconds, epoll only on whole milliseconds: an arrival would leave up to 1 ms late.
     loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
     asyncio.set_event_loop(loop)
@@ -87,7 +87,7 @@ def work(connection: Connection, plan: Plan, worker: int, open_sender: OpenSende
     except DragomanError as error:
         connection.send(Failed(error))
     except (EOFError, BrokenPipeError):
-        pass  # the parent is gone; there is nobody to report to
+        pass  # the parent is gone; there is no one to report to
     finally:
         _close(loop)
         connection.close()
@@ -111,13 +111,13 @@ async def _work(connection: Connection, plan: Plan, worker: int, open_sender: Op
         connection.send(Ready())
         gc.freeze()
         start_at = await started
-        await _Crew(connection, plan, worker, sender, start_at).run(orders)
+        await _WorkerLoad(connection, plan, worker, sender, start_at).run(orders)
     finally:
         await sender.close()
 
 
 def _listen(connection: Connection) -> tuple[asyncio.Future[float], asyncio.Event]:
-    """The start's moment, and an event that is set when the parent says Stop or goes away."""
+    """The start's moment, and an event that is set when the parent sends Stop or ends."""
     loop = asyncio.get_running_loop()
     started: asyncio.Future[float] = loop.create_future()
     stopped = asyncio.Event()
@@ -146,7 +146,7 @@ def _read(came: Outcome | Unread) -> Outcome:
     return came.read() if isinstance(came, Unread) else came
 
 
-class _Crew:
+class _WorkerLoad:
     """The requests of one worker, in flight and done."""
 
     def __init__(self, connection: Connection, plan: Plan, worker: int, sender: Sender, start_at: float) -> None:
@@ -263,7 +263,9 @@ class _Crew:
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._broken.done():
-            self._broken.set_exception(error)  # a request that fails is an outcome: this is a fault of ours, so end the run
+            self._broken.set_exception(
+                error
+            )  # a request that fails is an outcome: this is a bug of the load test, so end the run
 
     async def _all_in_flight(self) -> None:
         while self._in_flight:

@@ -41,7 +41,7 @@ class Workload:
 
 
 def read_workload(path: Path) -> Workload:
-    """A text file, one source a line; when it is named `.tsv`, references follow the source, each after a tab."""
+    """A text file, one source per line; when it is named `.tsv`, references follow the source, each after a tab."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -53,7 +53,7 @@ def read_workload(path: Path) -> Workload:
     lines = [line for line in text.lstrip("\ufeff").split("\n") if line.strip()]
     items = tuple(_item(line.rstrip("\r"), columns) for line in lines)
     if not items:
-        raise UsageError(f"the workload {path} has no sentences; write one a line")
+        raise UsageError(f"the workload {path} has no sentences; write one per line")
     if any(not item.source.strip() for item in items):
         raise UsageError(f"the workload {path} has a line without a source; it stands before the first tab")
     return Workload(path.name, items)

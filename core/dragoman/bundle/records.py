@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Precision = Literal["fp32", "fp16", "int8"]
-Lowering = Literal["fused", "cpu", "portable"]
+Lowering = Literal["native", "cpu", "portable"]
 Role = Literal["encoder", "decoder"]
 Target = Literal["cpu", "cuda", "tensorrt"]
 TokenizerKind = Literal["marian", "m2m100", "sentencepiece", "tokenizers", "bytes"]
@@ -44,6 +44,7 @@ Dimension = Annotated[int, Range(0, 1 << 40)]
 Amount = Annotated[float, Range(0.0, 1e12)]
 FileName = Annotated[str, FILE_NAME]
 Name = Annotated[str, Pattern(r"[^/\\\x00-\x1f\x7f]{1,200}", "a name without slashes and control characters")]
+ModelName = Annotated[str, Pattern(r"[^\\\x00-\x1f\x7f]{1,200}", "a name such as owner/model, without control characters")]
 DataType = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
 
 
@@ -51,7 +52,7 @@ DataType = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "
 class ModelCard:
     """Who the model is."""
 
-    name: Name
+    name: ModelName
     architecture: str
     parameters: Count
     source_language: str | None = None

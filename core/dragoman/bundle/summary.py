@@ -34,9 +34,10 @@ def human_bytes(count: float) -> str:
 def _model_table(manifest: Manifest) -> Table:
     model, sizes, generation = manifest.model, manifest.dimensions, manifest.generation
     table = Table(title=model.name, show_header=False, title_justify="left", title_style="bold")
+    languages = language_resolver(manifest)
     rows = {
         "architecture": f"{model.architecture}, {model.parameters / 1e6:.1f} M parameters",
-        "languages": f"{_named(language_resolver(manifest).source.codes)} → {_named(language_resolver(manifest).target.codes)}",
+        "languages": f"{_named(languages.source.codes)} → {_named(languages.target.codes)}",
         "shape": f"d {sizes.d_model}, {sizes.heads} heads, {sizes.encoder_layers}+{sizes.decoder_layers} layers, "
         f"vocabulary {sizes.target_vocabulary:,}",
         "limits": f"{sizes.max_source_tokens} source tokens, {sizes.max_target_tokens} target tokens",

@@ -1,6 +1,6 @@
 """The native libraries, where they were built: custom operators for ONNX Runtime, and the backend for Triton.
 
-Their sources and their build are in `native/` (`python native/build.py`); a platform wheel has both libraries inside.
+Their sources and their build are in `native/` (`python native/build.py`); a platform wheel has them inside.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def backend_library() -> Path | None:
 
 def require_libraries() -> None:
     """Refuse to serve where the libraries are missing, and say why they are."""
-    if ops_library() is not None and backend_library() is not None:
+    if all(library.is_file() for library in (OPS_LIBRARY, BACKEND_LIBRARY, FIXES_LIBRARY)):
         return
     if sys.platform != "linux" or platform.machine().lower() not in ("x86_64", "amd64"):
         here = f"{platform.system()} on {platform.machine()}"

@@ -12,7 +12,7 @@ HELP = "Turn a trained checkpoint into a bundle: ONNX graphs checked token for t
 
 _EPILOG = """\
 targets:
-  cpu        graphs with ONNX Runtime's fused operators (the default)
+  cpu        custom operators, for ONNX Runtime on the CPU (the default)
   cuda       standard operators, for ONNX Runtime on a GPU
   tensorrt   as cuda, and TensorRT engines are built from them (on any machine, no GPU needed)
 
@@ -83,9 +83,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the original's output when there are none (default: 1 and 25)",
     )
     add(
-        "--no-kernels",
-        action="store_true",
-        help="for the CPU, use ONNX Runtime's own operators only: slower, for a server without dragoman's (docs/kernels.md)",
+        "--lowering",
+        choices=("native", "portable"),
+        help="what the CPU runs: custom operators (native, the default where they are built) or standard ones (portable, "
+        "slower, for a server without dragoman's operators; docs/operators.md)",
     )
     add("--force", action="store_true", help="replace an existing bundle")
     add("--json", action="store_true", help="print the manifest as JSON instead of tables")
@@ -115,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_quality_loss=arguments.max_quality_loss,
         limits=TokenLimits(arguments.max_source_tokens, arguments.max_target_tokens),
         force=arguments.force,
-        kernels=not arguments.no_kernels,
+        lowering=arguments.lowering,
     )
     with interrupted_by_sigterm(), TerminalStages(Console(stderr=True)) as stages:
         report = export_bundle(options, stages)

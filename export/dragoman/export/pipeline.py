@@ -29,10 +29,10 @@ from dragoman.bundle.manifest import (
 )
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
 from dragoman.errors import UsageError
-from dragoman.export.calibration import Calibration, CalibrationText, calibrate
+from dragoman.export.calibration import CalibrationText, calibrate
 from dragoman.export.checkpoint import Checkpoint, TokenLimits, read_checkpoint
 from dragoman.export.graphs import build_graphs
-from dragoman.export.lowering import can_be_fused
+from dragoman.export.lowering import Calibration, lowering_named
 from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.shortlist import read_shortlist
 from dragoman.export.staging import staged_directory
@@ -43,7 +43,6 @@ from dragoman.export.tensorrt import (
     fill_engine_cache,
     find_toolchain,
 )
-from dragoman.export.transformer import TransformerConfig
 from dragoman.export.verification.answers import Original
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
@@ -56,7 +55,8 @@ __all__ = ["ExportOptions", "ExportReport", "export_bundle"]
 class ExportOptions:
     """What to export, how, and where to.
 
-    `kernels=False` makes do with ONNX Runtime's own operators on the CPU, for a server that has not built ours.
+    `lowering` is what the CPU runs: "native" (custom operators; the default where they are built) or "portable" (standard
+    operators, slower, for a server without them).
     `shortlist` is text in the target language: what is not in it the model will not say.
     `engine_cache` is a directory for the engines that ONNX Runtime builds on this machine's GPU, for a server to find.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
@@ -74,7 +74,7 @@ class ExportOptions:
     max_quality_loss: float | None = None
     limits: TokenLimits = field(default_factory=TokenLimits)
     force: bool = False
-    kernels: bool = True
+    lowering: Lowering | None = None
     verify: bool = True
 
     def __post_init__(self) -> None:
@@ -82,15 +82,17 @@ class ExportOptions:
             raise UsageError("verify_file and max_quality_loss mean nothing with verify=False")
         if self.max_quality_loss is not None and not self.max_quality_loss >= 0:
             raise UsageError(f"--max-quality-loss {self.max_quality_loss:g} must not be negative")
+        if self.lowering == "native" and native.ops_library() is None:
+            raise UsageError("--lowering native needs the custom operators, which are not built here (`make native`)")
         if self.compute_capabilities and "tensorrt" not in self.targets:
             raise UsageError("--compute-capability only means something with --target tensorrt")
         if self.engine_cache is not None and "tensorrt" not in self.targets:
             raise UsageError("--engine-cache only means something with --target tensorrt")
 
-    def lowerings(self, config: TransformerConfig) -> tuple[Lowering, ...]:
+    @property
+    def lowerings(self) -> tuple[Lowering, ...]:
         """The graphs that the targets need, each once."""
-        fused = self.kernels and native.ops_library() is not None and can_be_fused(config)
-        cpu: Lowering = "fused" if fused else "cpu"
+        cpu = self.lowering or ("native" if native.ops_library() is not None else "portable")
         return tuple(dict.fromkeys(cpu if target == "cpu" else "portable" for target in self.targets))
 
 
@@ -178,23 +180,14 @@ class _Export:
         self, original: Checkpoint, checkpoint: Checkpoint, tokenizer: Tokenizer, staging: Path
     ) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
         """The graphs, and the modules that fp16 can't hold: those of the original's, whose layers are the same."""
-        lowerings = self._options.lowerings(checkpoint.config)
-        calibration = self._calibration(original, tokenizer) if "portable" in lowerings else Calibration()
+        lowerings, precision = self._options.lowerings, self._options.precision
+        asked = any(lowering_named(name, original.model.choices).needs_calibration(precision) for name in lowerings)
+        calibration = self._calibration(original, tokenizer) if asked else Calibration()
         with self._stages.stage("build the graphs") as advance:
-            graphs = build_graphs(
-                checkpoint,
-                lowerings,
-                self._options.precision,
-                staging,
-                advance,
-                keep_in_fp32=calibration.keep_in_fp32,
-                quantise_portable=calibration.quantise,
-            )
+            graphs = build_graphs(checkpoint, lowerings, precision, staging, advance, calibration=calibration)
         return graphs, calibration.keep_in_fp32
 
     def _calibration(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Calibration:
-        if self._options.precision == "fp32":
-            return Calibration()
         text = CalibrationText.of(self._corpus.sentences, tokenizer, checkpoint.dimensions.max_source_tokens)
         with self._stages.stage("calibrate on real text") as advance:
             return calibrate(checkpoint.model, checkpoint.tokens, text, self._options.precision, advance)
@@ -224,9 +217,16 @@ class _Export:
     ) -> Verification:
         with self._stages.stage("load the original"):
             reference = _original(original)
-        judge = Judge(reference, tokenizer, self._corpus, checkpoint.generation, checkpoint.dimensions.max_source_tokens)
+        judge = Judge(
+            reference,
+            tokenizer,
+            self._corpus,
+            checkpoint.generation,
+            checkpoint.dimensions.max_source_tokens,
+            languages=checkpoint.languages,
+        )
         cases: list[VerificationCase] = []
-        for lowering in self._options.lowerings(checkpoint.config):
+        for lowering in self._options.lowerings:
             with self._stages.stage(f"verify the {lowering} graphs") as advance:
                 encoder, decoder = (
                     next(graph for graph in graphs if (graph.role, graph.lowering) == (role, lowering))

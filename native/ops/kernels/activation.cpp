@@ -18,8 +18,8 @@ struct Relu {
   static DRAGOMAN_INLINE Floats of(Floats x) { return x < 0.0f ? Floats{} : x; }  // what is no number stays none
 };
 
-// x · Φ(x), where Φ(−|x|) = erfc(z) / 2 with z = |x| / √2. erfc(z) = t · P(t) · e^(−z²), t = 1 / (1 + z / 2); P was fitted to
-// a relative error of 5e-8, so the result has the precision of a float for negative x, too.
+// x · Φ(x), where Φ(−|x|) = erfc(z) / 2 with z = |x| / √2. erfc(z) = t · P(t) · e^(−z²), t = 1 / (1 + z / 2); P was fitted
+// to a relative error of 5e-8, so the result has the precision of a float for negative x, too.
 struct Gelu {
   static DRAGOMAN_INLINE Floats of(Floats x) {
     const Floats z = max_of(x, -x) * 0.707106781186547524f;

@@ -116,8 +116,7 @@ DRAGOMAN_INLINE void attend_with(const Attention& given) {
       const float* key = given.keys[token];
       for (std::int64_t head = 0; head < stride; head += kEight) {
         Eight scores = Kind::scores(given.heads, head, query, key);
-        if constexpr (kBiased)
-          scores += bias_of(given.bias, given.heads.count, head, token - given.query_position - number);
+        if constexpr (kBiased) scores += bias_of(given.bias, given.heads.count, head, token - given.query_position - number);
         store(given.scores + token * stride + head, scores);
       }
       for (std::int64_t at = 0; at < width; at += 16) __builtin_prefetch(key + given.value_offset + at);

@@ -20,7 +20,8 @@ struct Logits {
 constexpr std::int64_t kChunk = 16 * kBlock;  // read twice from the nearest cache
 
 template <bool kBiased>
-DRAGOMAN_INLINE float find_block_maxima(const Logits<kBiased>& row, std::int64_t begin, std::int64_t end, float* block_maxima) {
+DRAGOMAN_INLINE float find_block_maxima(const Logits<kBiased>& row, std::int64_t begin, std::int64_t end,
+                                        float* block_maxima) {
   Floats running = broadcast(-INFINITY);
   std::int64_t block = begin / kBlock, at = begin;
   for (; at + kBlock <= end; at += kBlock, ++block) {

@@ -1,8 +1,8 @@
 // How a tile of weights is multiplied with a row: what is read at once, and what is added to the sums.
 //
-// Each kind of numbers has the same members. `kInputs` inputs are taken at once: `Weights` are theirs in a tile, `Broadcast` is a
-// row's, spread over all lanes. `Sums` are the sixteen of a tile for a row, read a `part` at a time in the end; as many as
-// `kSums` registers hold are kept.
+// Each kind of numbers has the same members. `kInputs` inputs are taken at once: `Weights` are theirs in a tile, `Broadcast`
+// is a row's, spread over all lanes. `Sums` are the sixteen of a tile for a row, read a `part` at a time in the end; as many
+// as `kSums` registers hold are kept.
 #pragma once
 
 #include "../kernels.hpp"
@@ -78,7 +78,8 @@ struct IntegerTile {
 
   static DRAGOMAN_INLINE Weights weights(const std::int8_t* tile) {
     const auto* read = reinterpret_cast<const __m256i*>(tile);
-    return {_mm256_loadu_si256(read), _mm256_loadu_si256(read + 1), _mm256_loadu_si256(read + 2), _mm256_loadu_si256(read + 3)};
+    return {_mm256_loadu_si256(read), _mm256_loadu_si256(read + 1), _mm256_loadu_si256(read + 2),
+            _mm256_loadu_si256(read + 3)};
   }
   static DRAGOMAN_INLINE Broadcast spread(const std::uint8_t* x) {
     std::int32_t fours[2];

@@ -81,9 +81,7 @@ DRAGOMAN_INLINE Vector max_of(Vector a, Vector b) {
 DRAGOMAN_INLINE Eight low_half(Sixteen x) { return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7); }
 DRAGOMAN_INLINE Eight high_half(Sixteen x) { return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15); }
 
-DRAGOMAN_INLINE float reduce_sum(Eight x) {
-  return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
-}
+DRAGOMAN_INLINE float reduce_sum(Eight x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 DRAGOMAN_INLINE float reduce_sum(Sixteen x) { return reduce_sum(low_half(x) + high_half(x)); }
 
 DRAGOMAN_INLINE float reduce_max(Eight x) {

@@ -80,9 +80,7 @@ struct SourceAttention {
 
   explicit SourceAttention(const Attributes& attributes) : heads(heads_of(attributes)) {}
 
-  static void infer(const Shapes& shapes) {
-    shapes.set(0, ElementType::kFloat, {shapes.size_of(0, 0), width_of(shapes)});
-  }
+  static void infer(const Shapes& shapes) { shapes.set(0, ElementType::kFloat, {shapes.size_of(0, 0), width_of(shapes)}); }
 
   void compute(const Context& context) const {
     const Tensor packed = context.input(0, 2), starts = context.input(1, 1), lengths = context.input(2, 1);
@@ -129,9 +127,7 @@ struct StepAttention {
   explicit StepAttention(const Attributes& attributes)
       : heads(heads_of(attributes)), layer(attributes.integer("layer", 0, kLargestSize)) {}
 
-  static void infer(const Shapes& shapes) {
-    shapes.set(0, ElementType::kFloat, {shapes.size_of(0, 0), width_of(shapes)});
-  }
+  static void infer(const Shapes& shapes) { shapes.set(0, ElementType::kFloat, {shapes.size_of(0, 0), width_of(shapes)}); }
 
   void compute(const Context& context) const {
     const Tensor packed = context.input(0, 2), cache = context.input(1, 3), slots = context.input(2, 2),
@@ -175,9 +171,7 @@ struct CrossAttention {
   explicit CrossAttention(const Attributes& attributes)
       : heads(heads_of(attributes)), layer(attributes.integer("layer", 0, kLargestSize)) {}
 
-  static void infer(const Shapes& shapes) {
-    shapes.set(0, ElementType::kFloat, {shapes.size_of(0, 0), width_of(shapes)});
-  }
+  static void infer(const Shapes& shapes) { shapes.set(0, ElementType::kFloat, {shapes.size_of(0, 0), width_of(shapes)}); }
 
   void compute(const Context& context) const {
     const Tensor query = context.input(0, 2), starts = context.input(2, 1), lengths = context.input(3, 1);
@@ -190,8 +184,9 @@ struct CrossAttention {
     const auto *start_of = starts.as<std::int32_t>(), *length_of = lengths.as<std::int32_t>();
     std::int64_t source_tokens = 0;
     for (std::int64_t group = 0; group < groups; ++group) {
-      require(start_of[group] >= 0 && length_of[group] > 0 && std::int64_t{start_of[group]} + length_of[group] <= source.slots,
-              "a source lies outside of the cache, or is empty");
+      require(
+          start_of[group] >= 0 && length_of[group] > 0 && std::int64_t{start_of[group]} + length_of[group] <= source.slots,
+          "a source lies outside of the cache, or is empty");
       source_tokens += length_of[group];
     }
     auto* output = context.output<float>(0, rows, width);
@@ -200,8 +195,18 @@ struct CrossAttention {
       scratch.make_room(heads, length);
       for (std::int64_t token = 0; token < length; ++token)
         scratch.keys[token] = source.first + (start + token) * source.slot_size;
-      kernels().attend({heads, query.as<float>() + first, width, beams, 0, scratch.keys.data(), length, width,
-                        {nullptr, 0, 0}, scratch.scores.data(), output + first, width});
+      kernels().attend({heads,
+                        query.as<float>() + first,
+                        width,
+                        beams,
+                        0,
+                        scratch.keys.data(),
+                        length,
+                        width,
+                        {nullptr, 0, 0},
+                        scratch.scores.data(),
+                        output + first,
+                        width});
     });
   }
 };

@@ -11,13 +11,15 @@
 
 namespace dragoman {
 
+// The logits of so many tokens for so many rows are in memory at once. Those of a large vocabulary would take more memory
+// than the rest of a step, and leave the caches before they are searched; weights that were read for so many rows are worth
+// it.
+constexpr std::int64_t kTokensAtOnce = 8192, kRowsAtOnce = 48;
+
 // scale · x Wᵀ + b: x (rows, inputs), perhaps a bias (vocabulary): the `candidates` (1) largest of each row, best first.
-// The logits of some rows at a time are computed: those of all rows would take more memory than the rest of a step, and
-// weights that were read for so many rows are read again while they are multiplied.
 template <class Weights>
 void find_best(const Context& context, const Tensor& x, const Weights& weights, float scale, const Tensor& candidates,
                const Tensor& bias) {
-  constexpr std::int64_t kRowsAtOnce = 48;
   const std::int64_t rows = x.sizes[0], vocabulary = weights.outputs;
   require(candidates.sizes[0] == 1, "candidates must be one number");
   const std::int64_t wanted = candidates.as<std::int64_t>()[0];
@@ -27,23 +29,29 @@ void find_best(const Context& context, const Tensor& x, const Weights& weights, 
   auto* log_probs = context.output<float>(1, rows, wanted);
   auto* best_logits = context.output<float>(2, rows, wanted);
   thread_local std::vector<float> room_for_logits;
-  room_for_logits.resize(
-      std::max(room_for_logits.size(), static_cast<std::size_t>(std::min(rows, kRowsAtOnce) * vocabulary)));
+  thread_local std::vector<TopK> best;
+  const auto room = static_cast<std::size_t>(std::min(rows, kRowsAtOnce));
+  room_for_logits.resize(std::max(room_for_logits.size(), room * std::min(vocabulary, kTokensAtOnce)));
+  if (best.size() < room) best.resize(room);
   float* logits = room_for_logits.data();
+  TopK* best_of = best.data();
   const std::int64_t parts = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
-  for (std::int64_t part = 0, first = 0; part < parts; ++part) {
-    const std::int64_t some = (rows - first) / (parts - part);
-    const auto given = weights.rows(context, x.as<float>() + first * weights.inputs, some, scale);
-    const std::int64_t nanoseconds = matmul_nanoseconds(some, weights.inputs * vocabulary, Weights::kBytes);
-    const auto product = weights.matmul(given, some, nullptr, Activation::kNone, false, logits);
-    const auto multiply = Weights::kernel();
-    each_tiles(context, vocabulary, nanoseconds,
-               [&](std::int64_t begin, std::int64_t end) { multiply(product, begin, end); });
-    context.each(some, some * vocabulary / 4, [&](std::int64_t row) {
-      const std::int64_t at = (first + row) * wanted;
-      top_k(logits + row * vocabulary, added, vocabulary, wanted, {tokens + at, log_probs + at, best_logits + at});
-    });
-    first += some;
+  for (std::int64_t part = 0, row = 0; part < parts; ++part) {
+    const std::int64_t some = (rows - row) / (parts - part);
+    const auto given = weights.rows(context, x.as<float>() + row * weights.inputs, some, scale);
+    for (std::int64_t token = 0; token < vocabulary; token += kTokensAtOnce) {
+      const std::int64_t count = std::min(kTokensAtOnce, vocabulary - token);
+      const auto product = weights.slice(token, count).matmul(given, some, nullptr, Activation::kNone, false, logits);
+      const auto multiply = Weights::kernel();
+      each_tiles(context, count, matmul_nanoseconds(some, weights.inputs * count, Weights::kBytes),
+                 [&](std::int64_t begin, std::int64_t end) { multiply(product, begin, end); });
+      context.each(some, some * count / 4, [&](std::int64_t number) {
+        if (token == 0) best_of[number].clear();
+        best_of[number].add(logits + number * count, added == nullptr ? nullptr : added + token, token, count, wanted);
+      });
+    }
+    for (std::int64_t number = 0; number < some; ++number, ++row)
+      best_of[number].write(wanted, {tokens + row * wanted, log_probs + row * wanted, best_logits + row * wanted});
   }
 }
 

@@ -69,7 +69,10 @@ struct IntegerWeights {
   const float *scale, *offset;
 
   IntegerWeights(const Tensor& of_tiles, const Tensor& of_scale, const Tensor& of_offset, std::int64_t of_inputs)
-      : inputs(of_inputs), outputs(of_scale.sizes[0]), tiles(of_tiles.as<std::int8_t>()), scale(of_scale.as<float>()),
+      : inputs(of_inputs),
+        outputs(of_scale.sizes[0]),
+        tiles(of_tiles.as<std::int8_t>()),
+        scale(of_scale.as<float>()),
         offset(of_offset.as<float>()) {
     require(inputs > 0 && outputs > 0 && outputs <= kMostOutputs, "a linear layer must have inputs and outputs");
     require(of_tiles.sizes[0] == tiles_of(outputs) && of_tiles.sizes[1] == kTile * round_up(inputs, kEight),
@@ -79,6 +82,13 @@ struct IntegerWeights {
 
   Rows rows(const Context& context, const float* x, std::int64_t count, float factor) const {
     return {context, x, count, inputs, factor};
+  }
+
+  // Some of the outputs, from the beginning of a tile on.
+  IntegerWeights slice(std::int64_t first, std::int64_t count) const {
+    IntegerWeights part = *this;
+    part.tiles += first * round_up(inputs, kEight), part.scale += first, part.offset += first, part.outputs = count;
+    return part;
   }
 
   IntegerMatMul matmul(const Rows& x, std::int64_t count, const float* bias, Activation activation, bool gated,
@@ -109,6 +119,13 @@ struct FloatWeights {
 
   Rows rows(const Context&, const float* x, std::int64_t, float factor) const { return {x, factor}; }
 
+  // Some of the outputs, from the beginning of a tile on.
+  FloatWeights slice(std::int64_t first, std::int64_t count) const {
+    FloatWeights part = *this;
+    part.tiles += first * inputs, part.outputs = count;
+    return part;
+  }
+
   FloatMatMul matmul(const Rows& x, std::int64_t count, const float* bias, Activation activation, bool gated,
                      float* output) const {
     const Epilogue epilogue{nullptr, nullptr, nullptr, x.factor, bias, activation, gated};
@@ -134,8 +151,7 @@ void linear(const Context& context, const Tensor& x, const Weights& weights, con
   const std::int64_t nanoseconds = matmul_nanoseconds(rows, weights.inputs * outputs, Weights::kBytes);
   const auto product = weights.matmul(given, rows, added, activation, false, output);
   const auto multiply = Weights::kernel();
-  each_tiles(context, outputs, nanoseconds,
-             [&](std::int64_t begin, std::int64_t end) { multiply(product, begin, end); });
+  each_tiles(context, outputs, nanoseconds, [&](std::int64_t begin, std::int64_t end) { multiply(product, begin, end); });
 }
 
 // act(x Gᵀ + g) ⊙ (x Wᵀ + b): x (rows, inputs) -> (rows, outputs). A part of both products at a time: the gate's is still in
@@ -161,8 +177,8 @@ void gated_linear(const Context& context, const Tensor& x, const Weights& gate, 
 // In int8: x (rows, inputs), tiles, their scale and offset (outputs), and perhaps a bias (outputs).
 struct Linear {
   static constexpr const char* kName = "Linear";
-  static constexpr ElementType kInputs[] = {ElementType::kFloat, ElementType::kInt8, ElementType::kFloat, ElementType::kFloat,
-                                            ElementType::kFloat};
+  static constexpr ElementType kInputs[] = {ElementType::kFloat, ElementType::kInt8, ElementType::kFloat,
+                                            ElementType::kFloat, ElementType::kFloat};
   static constexpr ElementType kOutputs[] = {ElementType::kFloat};
   static constexpr std::size_t kRequired = 4;
   Activation activation;

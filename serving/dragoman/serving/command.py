@@ -155,8 +155,8 @@ def _checked_name(name: str) -> str:
 
 
 def _own_name(model: str) -> str:
-    """The model's name with only the characters a bundle name may have."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", model).strip("-_")[:40] or "model"
+    """The model's name without its owner, in letters that a name may have."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", model.rpartition("/")[2]).strip("-_")[:40] or "model"
 
 
 def _listenable(option: str, wanted: Address | None) -> Address | None:

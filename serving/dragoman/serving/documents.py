@@ -10,21 +10,24 @@ import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 from dragoman.errors import InvalidRequest
 from dragoman.serving.sentences import sentence_spans, weak_spans
 
-__all__ = ["Document", "LongInput", "plan_document", "split_document"]
+__all__ = ["Document", "LongInput", "plan_document"]
 
 LongInput = Literal["split", "refuse"]
 """What to do with a sentence longer than the model's limit: split it at punctuation, or refuse it."""
 
-_T = TypeVar("_T")
 _Span = tuple[int, int]
 _LINE_BREAK = re.compile(r"[\r\n\u2028\u2029\x0b\x0c]")
 _WEAKER_AND_WEAKER = (";:—–", ",", " ")
 """Where a sentence is split that is too long: between clauses, then at commas, then at any space."""
+_PIECES_OF_A_LIMIT = 3
+"""A sentence that must be split becomes pieces of a third of the model's limit: closer to what models were trained on than
+the longest they take, and encoding one does not hold up others for long."""
+_SMALL_LIMIT = 64
 _LONGEST_TOKEN = 16
 """Characters. A text of more than so many for each token the model takes is too long without being tokenised."""
 _CHARACTERS_BETWEEN_PAUSES = 2048
@@ -38,33 +41,6 @@ class Document:
 
     parts: tuple[str, ...]
     gaps: tuple[str, ...]
-
-    def join(self, translations: Sequence[str]) -> str:
-        """The translations of the parts with the original spacing and line breaks."""
-        if len(translations) != len(self.parts):
-            raise ValueError(f"{len(translations)} translations for {len(self.parts)} parts")
-        pieces = [self.gaps[0]]
-        for translation, gap in zip(translations, self.gaps[1:], strict=True):
-            pieces += [translation, gap]
-        return "".join(pieces)
-
-
-def split_document(
-    text: str,
-    count_tokens: Callable[[str], int],
-    max_tokens: int,
-    *,
-    lead: str = "",
-    language: str | None = None,
-    long_input: LongInput = "split",
-    sentences: bool = False,
-) -> Document:
-    """`plan_document`, all at once."""
-    return _result(
-        plan_document(
-            text, count_tokens, max_tokens, lead=lead, language=language, long_input=long_input, sentences=sentences
-        )
-    )
 
 
 def plan_document(
@@ -136,7 +112,7 @@ class _Measure:
         self._lead, self._count_tokens = lead, count_tokens
         self._longest = max(1024, _LONGEST_TOKEN * max_tokens)  # characters
         self._around = count_tokens(lead)  # tokens of every part, whatever it says
-        self.room = max_tokens - self._around
+        self.room = min(max_tokens, max(max_tokens // _PIECES_OF_A_LIMIT, _SMALL_LIMIT)) - self._around
         self._since_pause = 0
 
     def fits(self, start: int, end: int) -> bool:
@@ -173,6 +149,9 @@ class _Measure:
 def _pieces(measure: _Measure, start: int, end: int, level: int = 0) -> Iterator[_Span | None]:
     """Split what does not fit at the strongest marks that do; neighbours stay together where they fit. None is a pause."""
     if level == len(_WEAKER_AND_WEAKER):
+        if measure.fits(start, end):
+            yield start, end
+            return
         raise InvalidRequest(
             f"a word of {end - start} characters is more than the {measure.max_tokens} tokens that the model takes"
         )
@@ -206,12 +185,3 @@ def _fitting(measure: _Measure, together: Sequence[_Span]) -> Iterator[_Span]:
     middle = len(together) // 2
     yield from _fitting(measure, together[:middle])
     yield from _fitting(measure, together[middle:])
-
-
-def _result(plan: Generator[None, None, _T]) -> _T:
-    try:
-        while True:
-            next(plan)
-    except StopIteration as done:
-        result: _T = done.value
-        return result

@@ -109,6 +109,35 @@ def test_a_hash_is_a_sha256(manifest: Manifest, digest: str) -> None:
     assert "SHA-256" in refusal(changed(manifest, digest, "files", "source.spm", "sha256"))
 
 
+LANGUAGES = {"tokens": {"en": 3, "de": 4}, "source_place": "before", "target_place": "forced_bos", "default_target": "de"}
+
+
+def test_languages_survive_writing_and_reading(manifest: Manifest) -> None:
+    read = Manifest.from_json(json.dumps(changed(manifest, LANGUAGES, "languages")))
+    assert read.languages is not None
+    assert (read.languages.tokens, read.languages.default_target) == ({"en": 3, "de": 4}, "de")
+    assert Manifest.from_json(read.to_json()) == read
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"tokens": {"en": 32}}, "language is not in the target vocabulary"),
+        ({"tokens": {"en": -1}}, "languages.tokens"),
+        ({"tokens": {"../en": 1}}, "languages.tokens"),
+        ({"default_source": "fr"}, "default language fr"),
+        ({"source_place": "beside"}, "source_place"),
+    ],
+    ids=str,
+)
+def test_languages_that_can_not_be_are_refused(manifest: Manifest, change: dict[str, object], named: str) -> None:
+    assert named in refusal(changed(manifest, {**LANGUAGES, **change}, "languages"))
+
+
+def test_tokens_around_a_source_are_in_its_vocabulary(manifest: Manifest) -> None:
+    assert "around the sources" in refusal(changed(manifest, [32], "tokenizer", "source_suffix"))
+
+
 def test_deep_nesting_and_long_numbers_are_refused_in_a_line(manifest: Manifest) -> None:
     text = manifest.to_json()
     for nested in ("[" * 100_000, "[" * 500 + "]" * 500, '{"a":' * 100_000):

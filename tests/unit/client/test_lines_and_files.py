@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import grpc
 import pytest
 from fake_triton import RESTARTING, Heard, Outputs, Refuse, ScriptedTriton, translated, until_cancelled
 
-from dragoman.client import AsyncTranslator, Translator, Window
-from dragoman.errors import InvalidRequest, TransportError, UsageError
+from dragoman.client import AsyncTranslator, Translation, Translator, Window
+from dragoman.errors import Cancelled, InvalidRequest, RequestError, TransportError, UsageError
 
 SMALL = Window(batch_size=2, in_flight=3, held=2)
 
@@ -93,6 +94,51 @@ def test_stopping_cancels_what_is_on_its_way(
     eventually(lambda: len(triton.heard) == 3)
     results.close()  # type: ignore[attr-defined]
     assert all(heard.cancelled.wait(5) for heard in triton.heard if "t0" not in heard.texts)
+
+
+def test_stopping_ends_requests_that_wait_for_another_try(translator: Translator, triton: ScriptedTriton) -> None:
+    later = Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=60000: full")
+
+    def only_the_first(heard: Heard, context: grpc.ServicerContext) -> Outputs:
+        if "t0" not in heard.texts:
+            context.abort(later.code, later.message)
+        return translated(heard.texts)
+
+    triton.models["translate"] = only_the_first
+    results = translator.translate_lines((f"t{number}" for number in range(6)), window=SMALL)
+    next(results)
+    began_at = time.monotonic()
+    results.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began_at < 10
+
+
+def test_closing_ends_lines_that_another_thread_waits_for(
+    triton: ScriptedTriton, other_triton: ScriptedTriton, eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    for server in (triton, other_triton):
+        server.models["translate"] = until_cancelled
+    errors: list[RequestError] = []
+
+    def read(results: Iterator[Translation]) -> None:
+        try:
+            next(results)
+        except RequestError as error:
+            errors.append(error)
+
+    with Translator([triton.url, other_triton.url]) as translator:
+        lines = translator.translate_lines((f"t{number}" for number in range(6)), window=SMALL)
+        reading = threading.Thread(target=read, args=(lines,))
+        reading.start()
+        eventually(lambda: len(triton.heard) + len(other_triton.heard) == 3)
+    reading.join(10)
+    assert [type(error) for error in errors] == [Cancelled]
+
+
+def test_the_blocking_translator_works_inside_a_running_event_loop(translator: Translator) -> None:
+    async def main() -> list[str]:
+        return [one.text for one in translator.translate_lines(["one", "two"])] + [translator.translate("three").text]
+
+    assert asyncio.run(main()) == ["ONE", "TWO", "THREE"]
 
 
 def test_a_job_of_many_lines_gives_way_to_people(translator: Translator, triton: ScriptedTriton) -> None:

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.errors import InvalidRequest
-from dragoman.serving.documents import Document, plan_document, split_document
+from dragoman.serving.documents import Document, plan_document
+
+
+def split_document(text: str, count_tokens: Callable[[str], int], max_tokens: int, **options: Any) -> Document:
+    """The plan, all at once."""
+    plan = plan_document(text, count_tokens, max_tokens, **options)
+    try:
+        while True:
+            next(plan)
+    except StopIteration as done:
+        return cast(Document, done.value)
+
+
+def joined(document: Document, translations: Sequence[str]) -> str:
+    pieces = [document.gaps[0]]
+    for translation, gap in zip(translations, document.gaps[1:], strict=True):
+        pieces += [translation, gap]
+    return "".join(pieces)
 
 
 def words(text: str) -> int:
@@ -28,12 +47,12 @@ def test_several_sentences_are_parts_when_asked() -> None:
 def test_a_text_over_the_limit_is_split_into_sentences_and_joined_with_its_own_spacing() -> None:
     document = split_document(" It rained.  We left.\n\n\tNobody   came. ", words, 4)
     assert document.parts == ("It rained.", "We left.", "Nobody   came.")
-    assert document.join(["A.", "B.", "C."]) == " A.  B.\n\n\tC. "
+    assert joined(document, ["A.", "B.", "C."]) == " A.  B.\n\n\tC. "
 
 
 def test_line_breaks_survive_even_when_the_text_would_fit() -> None:
     document = split_document("Title\r\nA line", words, 100)
-    assert document.join(["Titel", "Eine Zeile"]) == "Titel\r\nEine Zeile"
+    assert joined(document, ["Titel", "Eine Zeile"]) == "Titel\r\nEine Zeile"
 
 
 def test_an_overlong_sentence_is_split_at_the_strongest_marks_that_do() -> None:
@@ -46,6 +65,16 @@ def test_an_overlong_sentence_is_split_at_the_strongest_marks_that_do() -> None:
 def test_an_overlong_sentence_is_refused_when_asked() -> None:
     with pytest.raises(InvalidRequest, match=r"a sentence of 10 characters has more tokens than the model takes \(4\)"):
         split_document("a b, c d e", words, 4, long_input="refuse")
+
+
+def test_pieces_of_an_overlong_sentence_are_about_as_long_as_sentences() -> None:
+    parts = split_document("word " * 1000, words, 300).parts
+    assert {words(part) for part in parts[:-1]} == {100}
+
+
+def test_a_word_that_fits_the_model_is_never_split() -> None:
+    text = "a" * 250 + " b " * 400
+    assert split_document(text, len, 300).parts[0] == "a" * 250
 
 
 def test_a_word_that_can_not_be_split_is_refused() -> None:
@@ -64,7 +93,7 @@ def test_chinese_clauses_are_split_without_spaces() -> None:
 @given(st.text(alphabet=st.sampled_from("ab cB.!?,;:。，\n "), max_size=80), st.integers(3, 8))
 def test_parts_and_gaps_are_the_text_and_every_part_fits(text: str, limit: int) -> None:
     document = split_document(text, words, limit)
-    assert document.join(document.parts) == text
+    assert joined(document, document.parts) == text
     assert all(words(part) <= limit for part in document.parts)
 
 

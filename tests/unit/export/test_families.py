@@ -128,3 +128,29 @@ def test_an_unknown_feed_forward_is_refused(tmp_path: Path, projection: object) 
     (directory / "config.json").write_text(json.dumps({**config, "feed_forward_proj": projection}))
     with pytest.raises(CheckpointError, match="feed_forward_proj"):
         read_checkpoint(directory)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"tie_encoder_decoder": True},
+        {"pruned_heads": {"0": [1]}},
+        {"quantization_config": {"bits": 4}},
+        {"is_encoder_decoder": False},
+    ],
+    ids=str,
+)
+def test_a_variant_that_changes_the_mathematics_is_refused(tmp_path: Path, setting: dict[str, Any]) -> None:
+    directory = FAMILIES["ByT5"].write(tmp_path / "model")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, **setting}))
+    with pytest.raises(CheckpointError, match=next(iter(setting))):
+        read_checkpoint(directory)
+
+
+def test_a_bart_without_a_row_for_the_mask_is_read(tmp_path: Path) -> None:
+    """bart-large-cnn's tokenizer has one token more than its embedding."""
+    directory = FAMILIES["BART"].write(tmp_path / "model")
+    vocabulary = json.loads((directory / "vocab.json").read_text())
+    (directory / "vocab.json").write_text(json.dumps({**vocabulary, "<mask>": 384}))
+    assert max(read_checkpoint(directory).tokenizer.silent) < 384

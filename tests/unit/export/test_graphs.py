@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from dragoman.errors import ExportError
 from dragoman.export import graphs
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.graphs import build_graphs, describe
-from dragoman.export.lowering import CpuLowering, can_be_fused
-from dragoman.export.transformer import TransformerConfig
+from dragoman.export.lowering import CpuLowering
 from exported_graphs import Exported, eager_logits, export, log_softmax
 from forced_steps import Workload, random_workload, worst_difference
 
@@ -49,16 +47,16 @@ def test_steps_say_what_the_torch_module_says(
 
 @needs_kernels
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
-def test_graphs_of_our_operators_say_what_the_torch_module_says(
+def test_native_graphs_compute_what_the_torch_module_computes(
     tiny_checkpoint: Path, tmp_path: Path, work: Workload, expected: NDArray[np.float32], precision: Precision
 ) -> None:
-    fused = export(tmp_path / "graphs", tiny_checkpoint, ("fused",), precision)
+    exported = export(tmp_path / "graphs", tiny_checkpoint, ("native",), precision)
     allowed = {"fp32": 1e-5, "fp16": 2e-2, "int8": 0.6}[precision]
-    for step, best in enumerate(fused.stepper("fused").run(work)):
+    for step, best in enumerate(exported.stepper("native").run(work)):
         logits = expected[:, step]
         assert worst_difference(best, log_softmax(logits), logits) < allowed
     products = {"fp32": "FloatLinear", "fp16": "FloatLinear", "int8": "Linear"}[precision]
-    used = Counter(node.op_type for node in loaded(fused, "decoder", "fused").graph.node)
+    used = Counter(node.op_type for node in loaded(exported, "decoder", "native").graph.node)
     assert used[products] == 6  # attention to the past, to the source and the feed-forward layer
     assert used["BestOutputs"] + used["FloatBestOutputs"] == 1
     assert not {"MatMul", "Gemm", "Silu", "Softmax", "LayerNormalization", "TopK", "Sigmoid", "Reshape", "Transpose"} & set(
@@ -74,7 +72,7 @@ SHORTLIST = (0, 1, 7, 8, 20, 33, 34, 51)
     [
         ("cpu", "fp32"),
         ("portable", "fp32"),
-        *(pytest.param("fused", each, marks=needs_kernels) for each in ("fp32", "int8")),
+        *(pytest.param("native", each, marks=needs_kernels) for each in ("fp32", "int8")),
     ],
 )
 def test_with_a_shortlist_the_best_of_its_tokens_are_said(
@@ -102,15 +100,6 @@ def test_a_shortlist_leaves_the_model_that_it_was_made_for_alone(tiny_checkpoint
     short = model.shortened(SHORTLIST)
     assert (model.choices, short.choices) == (53, len(SHORTLIST))
     assert short.target_embedding is model.target_embedding
-
-
-def test_models_that_our_operators_can_not_compute_are_left_to_others() -> None:
-    plain = TransformerConfig(16, 1, 1, 2, 2, 24, 24, 53, 53, 32)
-    assert can_be_fused(plain)
-    others: list[dict[str, object]] = [{"positions": "relative"}, {"norm": "rms"}, {"pre_norm": True}]
-    odd: list[dict[str, object]] = [{"decoder_heads": 4}, {"encoder_feed_forward": 17}]
-    for change in others + odd:
-        assert not can_be_fused(dataclasses.replace(plain, **change))
 
 
 def test_rows_at_different_positions_may_write_their_cache_in_place(

@@ -9,7 +9,7 @@ import torch
 
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import read_checkpoint
-from dragoman.export.half import computed_in_half
+from dragoman.export.lowering.half import computed_in_half
 from exported_graphs import Exported, eager_logits, export, log_softmax
 from forced_steps import random_workload, worst_difference
 from random_marian import marian_config, marian_weights, write_marian
@@ -81,14 +81,14 @@ def test_a_layer_kept_in_fp32_does_not_overflow(overflowing: Path, tmp_path: Pat
 )
 def test_any_layer_can_be_kept_in_fp32(tiny_checkpoint: Path, name: str) -> None:
     model = computed_in_half(read_checkpoint(tiny_checkpoint).model, (name,))
-    from dragoman.export.lowering import KeyValue, PortableLowering
+    from dragoman.export.transformer import KeyValue
 
-    lengths, lowering = torch.tensor([5], dtype=torch.int32), PortableLowering(5)
-    memories = model.encode(torch.arange(5)[None], lengths, lowering)
+    lengths = torch.tensor([5], dtype=torch.int32)
+    memories = model.encode(torch.arange(5)[None], lengths)
     assert memories[0].key.dtype == torch.float16
     empty = torch.zeros(1, 2, 8, 8).half()
     place = torch.zeros(1, 1, dtype=torch.int32)
-    logits, presents = model.step(place.long(), place, lengths, memories, [KeyValue(empty, empty)], lowering)
+    logits, presents = model.step(place.long(), place, lengths, memories, [KeyValue(empty, empty)])
     assert presents[0].value.dtype == torch.float16
     assert torch.isfinite(logits).all()
 

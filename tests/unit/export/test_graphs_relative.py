@@ -11,8 +11,7 @@ import torch
 
 from dragoman.bundle.manifest import Role
 from dragoman.export.graphs import describe
-from dragoman.export.lowering import CpuLowering
-from dragoman.export.tracing import trace
+from dragoman.export.lowering import CpuLowering, trace
 from dragoman.export.transformer import Transformer, TransformerConfig
 from exported_graphs import eager_logits, log_softmax
 from forced_steps import Stepper, random_workload, worst_difference

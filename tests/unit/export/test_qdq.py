@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from dragoman.export.qdq import insert_qdq, quantise_weight
+from dragoman.export.lowering.portable.qdq import insert_qdq, quantise_weight
 
 WIDTH, HIDDEN, VOCABULARY = 8, 12, 20
 RANGES = {"layer.query": 1.0, "layer.key": 1.0, "output": 2.0}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dragoman.export.quantise import EIGHT_BITS, SEVEN_BITS, quantise_rows
+from dragoman.export.lowering.rows import EIGHT_BITS, SEVEN_BITS, quantise_rows
 from exported_graphs import Exported, eager_logits, export, log_softmax
 from forced_steps import random_workload
 from random_marian import write_marian

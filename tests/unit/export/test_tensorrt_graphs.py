@@ -13,10 +13,9 @@ from dragoman.bundle.manifest import Engine, Precision
 from dragoman.export.calibration import CalibrationText, calibrate
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.graphs import build_graphs, describe
-from dragoman.export.lowering import PortableLowering
+from dragoman.export.lowering import PortableLowering, trace
 from dragoman.export.progress import QuietStages
 from dragoman.export.tensorrt import EngineOptions, build_engines
-from dragoman.export.tracing import trace
 from exported_graphs import Exported
 from forced_steps import random_workload
 from random_marian import write_marian

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.export.checkpoint.weights import load
-from dragoman.export.lowering import KeyValue, PortableLowering
-from dragoman.export.transformer import Transformer, TransformerConfig
+from dragoman.export.transformer import KeyValue, Transformer, TransformerConfig
 
 PAD = 1
 Rename = tuple[tuple[str, str], ...]
@@ -92,19 +91,18 @@ def own_weights(model: nn.Module, unwanted: Callable[[str], bool]) -> Mapping[st
 
 def assert_same_logits(hf: nn.Module, model: Transformer) -> None:
     """Three sources of different lengths, six forced target tokens each, one step at a time."""
-    lowering = PortableLowering()
     lengths = torch.tensor([9, 4, 6], dtype=torch.int32)
     source, target = torch.randint(3, 50, (3, 9)), torch.randint(3, 50, (3, 6))
     mask = (torch.arange(9) < lengths[:, None]).long()
     with torch.inference_mode():
         expected = hf(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
-        memories = model.encode(source, lengths, lowering)
+        memories = model.encode(source, lengths)
         shape = model.config.decoder_attention
         empty = torch.zeros(3, shape.heads, 8, shape.head_dim)
         pasts = [KeyValue(empty, empty)] * len(memories)
         for at in range(6):
             place = torch.full((3, 1), at, dtype=torch.int32)
-            logits, pasts = model.step(target[:, at : at + 1], place, lengths, memories, pasts, lowering)
+            logits, pasts = model.step(target[:, at : at + 1], place, lengths, memories, pasts)
             torch.testing.assert_close(logits, expected[:, at], rtol=1e-4, atol=1e-4)
 
 

@@ -8,9 +8,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from dragoman.errors import ExportError
-from dragoman.export.lowering import KeyValue, PortableLowering
-from dragoman.export.lowering.portable import attention
-from dragoman.export.transformer import AttentionShape, TransformerConfig
+from dragoman.export.transformer import AttentionShape, KeyValue, TorchOperators, TransformerConfig
+from dragoman.export.transformer.attention import attention
 from dragoman.export.transformer.linear import FeedForward, LayerNorm, Linear, RMSNorm
 from dragoman.export.transformer.positions import relative_bucket, sinusoids
 
@@ -113,9 +112,9 @@ def test_padding_changes_nothing() -> None:
     packed = torch.randn(1, 5, 24)
     garbage = torch.cat([packed, torch.full((1, 3, 24), 1e3)], dim=1)
     lengths = torch.tensor([5], dtype=torch.int32)
-    lowering = PortableLowering()
-    padded = lowering.encoder_attention(garbage, lengths, shape, None)[:, :5]
-    assert torch.allclose(padded, lowering.encoder_attention(packed, lengths, shape, None), atol=1e-6)
+    operators = TorchOperators()
+    padded = operators.encoder_attention(garbage, lengths, shape, None)[:, :5]
+    assert torch.allclose(padded, operators.encoder_attention(packed, lengths, shape, None), atol=1e-6)
 
 
 def causal(packed: Tensor, shape: AttentionShape) -> Tensor:
@@ -135,7 +134,7 @@ def test_steps_over_a_cache_are_the_masked_attention_of_the_paper_even_when_rows
     for tick in range(length + rows):
         at = (tick - torch.arange(rows)).clamp(0, length - 1)  # row r starts r ticks late
         step = packed[torch.arange(rows), at].reshape(2, 2, 24)
-        seen, past = PortableLowering().step_attention(step, past, at.int().reshape(2, 2), shape, None)
+        seen, past = TorchOperators().step_attention(step, past, at.int().reshape(2, 2), shape, None)
         assert torch.allclose(seen.reshape(rows, 8), expected[torch.arange(rows), at], atol=1e-6)
 
 

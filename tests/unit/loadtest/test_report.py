@@ -28,7 +28,7 @@ SERVER = tuple(ServerSample(second + 0.5, 0.002, 4.0 + second, 0.25, 1.0) for se
 STEADY = result_of([(number / 20, 0.1 + number % 7 / 100) for number in range(200)], errors=4, bleu=41.25, server=SERVER)
 TITLES = [
     "Latency over time",
-    "Requests a second",
+    "Requests per second",
     "Latency distribution",
     "Latency by percentile",
     "Rate against latency",
@@ -136,7 +136,7 @@ def test_the_summary_has_the_figures_the_objectives_and_the_errors() -> None:
         "✓ p99<500ms",
         "✗ errors<1%: 1.96%",
         "4 Overloaded",
-        "8.5 rows a step",
+        "8.5 rows per step",
         "BLEU 41.2",
     ):
         assert expected in text

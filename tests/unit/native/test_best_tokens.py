@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman import native
-from dragoman.export.tiles import in_float_tiles, in_tiles
+from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
 from one_operator import BEST, Array, close, floats, random, run
 
 pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the operators are not built: no C++ compiler")

@@ -82,12 +82,11 @@ def test_the_fixes_of_the_embedded_triton_need_the_c_library_alone(tmp_path: Pat
 @pytest.mark.timeout(600)  # the first time it also compiles its C++ library: two minutes on two cores
 def test_without_a_compiler_on_path_ziglang_builds_operators_that_are_right(tmp_path: Path) -> None:
     assert "ziglang" in build.compiler()
-    operators, backend = build.build_ops(tmp_path), build.build_backend(tmp_path)
-    assert max(oldest_glibc(operators), oldest_glibc(backend)) <= (2, 28)
+    assert max(map(oldest_glibc, build.build_all(tmp_path))) <= (2, 28)
     tests = [str(HERE / file) for file in ("test_operators.py", "test_products.py")]
     code = (
         "import sys, pathlib, pytest, dragoman.native as native; "
-        f"native.OPS_LIBRARY = pathlib.Path({str(operators)!r}); "
+        f"native.OPS_LIBRARY = pathlib.Path({str(tmp_path / build.OPS_NAME)!r}); "
         f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *{tests!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
@@ -131,7 +130,7 @@ def test_a_compiler_that_is_named_but_missing_is_named_in_the_message(
 def test_other_processors_are_refused(processor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
     assert not build.supported()
-    for make in (build.build_ops, build.build_backend):
+    for make in (build.build_ops, build.build_backend, build.build_fixes):
         with pytest.raises(build.CannotBuild, match=f"for Linux with glibc on x86-64, and this is linux on {processor}"):
             make(tmp_path)
 
@@ -199,10 +198,10 @@ def test_a_wheel_names_the_glibc_that_its_libraries_need(source: Path) -> None:
     assert made.returncode == 0, made.stderr
     (wheel,) = (source / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as content:
-        for library in (build.OPS_NAME, build.BACKEND_NAME):
+        for library in build.NAMES:
             content.extract(f"dragoman/native/{library}", source)
         assert not any(name.endswith((".cpp", ".hpp")) for name in content.namelist())
-    needed = max(oldest_glibc(source / "dragoman" / "native" / name) for name in (build.OPS_NAME, build.BACKEND_NAME))
+    needed = max(oldest_glibc(source / "dragoman" / "native" / name) for name in build.NAMES)
     assert wheel.name.endswith(f"-py3-none-manylinux_2_{max(28, needed[1])}_x86_64.whl")
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from dragoman import native
-from dragoman.export.tiles import in_float_tiles, in_tiles
+from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
 from one_operator import BEST, Array, floats, ints, run
 
 pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the operators are not built: no C++ compiler")

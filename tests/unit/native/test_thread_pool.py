@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dragoman import native
-from dragoman.export.tiles import in_float_tiles, in_tiles
+from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
 from one_operator import Array, floats, ints, random, run
 
 pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the operators are not built: no C++ compiler")

@@ -68,6 +68,7 @@ class Server:
             for event in self.engine.step():
                 if not isinstance(event, SessionReply):
                     self.handler.handle(event)
+        self.handler.resume_parked()
 
     def finish(self) -> Server:
         while len(self.tasks) or self.engine.busy:
@@ -136,6 +137,26 @@ def test_a_request_that_finds_the_queue_full_is_refused() -> None:
     refused = [number for number in range(8) if server.last_answers(number)[0].kind is Kind.ERROR]
     assert refused == [2, 3, 4, 5, 6, 7]
     assert all(server.error(number).startswith("OVERLOADED retry_after_ms=") for number in refused)
+
+
+def test_a_full_queue_refuses_before_anything_is_tokenised() -> None:
+    class Counting(Letters):
+        encoded = 0
+
+        def encode(self, text: str) -> list[int]:
+            self.encoded += 1
+            return super().encode(text)
+
+    tokenizer = Counting()
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=1), cache_bytes=0, tokenizer=tokenizer)
+    server.ask(0, "hello")
+    server.tasks.run(1.0)
+    encoded = tokenizer.encoded
+    for number in range(1, 5):
+        server.ask(number, "hello\nworld")
+    server.tasks.run(1.0)
+    assert [server.error(number).split()[0] for number in range(1, 5)] == ["OVERLOADED"] * 4
+    assert tokenizer.encoded == encoded
 
 
 def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,6 +336,15 @@ class TestFairShares:
         server.ask(1, "\n".join(f"line {number}" for number in range(40)), min_length=6)
         server.turn()
         assert server.engine.gauges().running_rows == 8
+
+    def test_a_document_does_not_fill_the_queue(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("dragoman.serving.process.fair_share._WAITING_TOKENS", 20)
+        server = Server(self.LIMITS)
+        server.ask(1, "\n".join("a line of words" for _ in range(40)), min_length=6)
+        server.tasks.run(1.0)
+        assert server.engine.gauges().queued_tokens == 32  # the second line of 16 tokens was submitted with 16 waiting
+        server.finish()
+        assert server.texts(1)[0].count("\n") == 39
 
     def test_two_documents_hold_as_much_each_and_leave_a_fifth(self) -> None:
         server = Server(self.LIMITS, cache_bytes=0)

@@ -101,6 +101,7 @@ def test_a_session_is_opened_stepped_and_closed() -> None:
         ({"do": "text", "tokens": [1]}, "tokens=1 has the wrong type"),
         ({"do": "text", "tokens": [["a"]]}, "tokens='a' has the wrong type"),
         ({"do": "text", "tokens": [[-1]]}, "token ids are between 0 and"),
+        ({"do": "text", "tokens": [[5, 64]]}, "token id 64 is outside the model's vocabulary of 64"),
         ({"do": "text", "tokens": [[]] * 257}, "tokens=(a list of 257) must be a list of at most 256"),
         ({"do": "text", "tokens": [[1] * 49]}, "tokens=(a list of 49) must be"),
     ],

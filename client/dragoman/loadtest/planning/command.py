@@ -95,7 +95,7 @@ def _print(out: Console, rate: float, total: int, sizing: Sizing, profile: Profi
     out.print(table)
     if _is_extrapolated(one, profile):
         out.print(
-            f"! The load test saw at most {profile.steps.most_rows:.0f} rows a step; this plan needs "
+            f"! The load test saw at most {profile.steps.most_rows:.0f} rows per step; this plan needs "
             f"{one.rows_per_step:.0f}. Repeat it with a higher rate to be sure.",
             style="yellow",
         )

@@ -1,10 +1,10 @@
-"""What a load test says about one server, as the few numbers a simulation needs.
+"""What a load test tells about one server, as the few numbers a simulation needs.
 
 A decoding step takes  base + rows · per_row  seconds, encoding of newcomers included: both are fitted to the seconds of the
 run, in which the server decoded batches of different sizes. On a machine that is disturbed at times slow seconds have larger
 batches *because* they are slow, so the price of a row comes out too high rather than too low.
 What passes between two steps (answers leave, newcomers come) is no step's, but a server that is never idle pays it each
-time: the busiest second of the run says how much it is, and it is added to base.
+time: the busiest second of the run shows how much it is, and it is added to base.
 What the fit leaves over is kept and drawn from again.
 """
 
@@ -30,7 +30,7 @@ _FEWEST_SAMPLES = 5
 _NARROWEST = 1.3
 """The largest batches of the run must be so much larger than the smallest, or the price of a row is a guess."""
 _BUSY = 0.85
-"""A second of which less was spent in steps had idle moments, and can't say what passes between two steps."""
+"""A second of which less was spent in steps had idle moments, and does not show the time between two steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Profile:
 
 
 def profile_of(result: RunResult) -> Profile:
-    """The profile that a run implies, without its overhead; UsageError when the run can't say."""
+    """The profile that a run implies, without its overhead; UsageError when the run does not have the figures."""
     samples = [sample for sample in result.server if _is_complete(sample)]
     if len(samples) < _FEWEST_SAMPLES:
         raise UsageError(
@@ -116,7 +116,7 @@ def _is_complete(sample: ServerSample) -> bool:
 
 
 def _between_steps_s(samples: Sequence[ServerSample], calls_at_once: int) -> float:
-    """Of the busiest second, time without a step for each step; 0 when the server was never busy enough to say."""
+    """Of the busiest second, time without a step for each step; 0 when the server was never busy enough to tell."""
     counts = [_number(sample.steps) for sample in samples]
     spans_s = [calls_at_once * span_s for span_s in _spans_s(samples)]
     decoding_s = [count * _number(sample.step_mean_s) for count, sample in zip(counts, samples, strict=True)]

@@ -1,6 +1,6 @@
 """One server under load, without the server: requests join and leave at every step, as in the engine.
 
-A server that does several calls at once has as many batches; who comes joins the smallest.
+A server that does several calls at once has as many batches; a new request joins the smallest.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Batch:
 
 
 class _Run:
-    """The state of a simulation: who waits, who runs until which step, and what time it is in each batch."""
+    """The state of a simulation: waiting requests, the last step of running ones, and the time in each batch."""
 
     def __init__(
         self, profile: Profile, server: Server, arrivals_s: Floats, steps_of: npt.NDArray[np.int64], rng: np.random.Generator

@@ -81,7 +81,7 @@ def size_for(
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:
-    """Only what a simulation can say."""
+    """Only what a simulation can tell."""
     for one in objectives:
         if _LATENCY.fullmatch(one.name) is None and one.name != "errors":
             raise UsageError(f"a plan can't keep {one.written!r}: it knows latencies (p99, queue_p95, mean, max) and errors")

@@ -21,7 +21,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Hover:
-    """What a reader sees who points at a place: a title and rows of (name, value)."""
+    """What a reader sees at a point: a title and rows of (name, value)."""
 
     x: float
     title: str
@@ -98,7 +98,7 @@ class Chart:
         place = f'x="{_LEFT + 4}" y="{y - 4:.1f}"'  # at the left: latencies tend to grow to the right
         self._marks.append(f'<text class="mark" {place}>{html.escape(label)}</text>')
 
-    def say(self, words: str) -> None:
+    def note(self, words: str) -> None:
         """Words in the middle of a plot that has nothing to show."""
         place = f'x="{(_LEFT + WIDTH - _RIGHT) / 2}" y="{(_TOP + HEIGHT - _BOTTOM) / 2}"'
         self._marks.append(f'<text class="nothing" {place} text-anchor="middle">{html.escape(words)}</text>')

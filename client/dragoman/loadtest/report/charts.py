@@ -38,7 +38,7 @@ def capacity_chart(probes: Sequence[Probe]) -> str:
         "Rates tried",
         Scale.linear(max(probe.rate for probe in tried), *Chart.x_range()),
         Scale.logarithmic(min(p.p50_s for p in tried) / 1.2, max(p.p99_s for p in tried) * 1.2, *Chart.y_range()),
-        "requests offered a second",
+        "requests offered per second",
         short_number,
         short_duration,
     )
@@ -91,7 +91,7 @@ def _rate_over_time(result: RunResult) -> str:
     per_s = 1 / result.tally.slice_s
     moments = _moments(result)
     highest = max((max(slot.due, slot.answered) * per_s for _, slot in moments), default=0.0)
-    chart = _over_time(result, "Requests a second", highest, short_number)
+    chart = _over_time(result, "Requests per second", highest, short_number)
     chart.area([(at, slot.answered * per_s) for at, slot in moments], "rate", "answered")
     chart.line([(at, slot.due * per_s) for at, slot in moments], "offered", "due")
     chart.hover(
@@ -159,7 +159,7 @@ def _rate_against_latency(result: RunResult) -> str:
         "Rate against latency",
         Scale.linear(max((rate for rate, _ in points), default=1.0), *Chart.x_range()),
         Scale.linear(max((value for _, value in p99s), default=1.0), *Chart.y_range()),
-        "requests due a second, one dot a slice of time",
+        "requests due per second, one dot per slice of time",
         short_number,
         short_duration,
     )
@@ -174,7 +174,7 @@ def _errors_over_time(result: RunResult) -> str:
     most = max((slot.errors for _, slot in moments), default=0)
     chart = _over_time(result, "Errors", max(most, 4), short_number)  # below 4 the ticks would be fractions
     if not most:
-        chart.say("no request failed")
+        chart.note("no request failed")
     half = tally.slice_s / 2
     chart.bars([(at - half, at + half, float(slot.errors)) for at, slot in moments], "bad", "failed requests a slice")
     chart.hover(Hover(at, f"{at:.1f} s", (("failed", f"{slot.errors} of {slot.due}"),)) for at, slot in moments)
@@ -193,7 +193,7 @@ def _batch_over_time(result: RunResult) -> str | None:
             sample.at_s,
             f"{sample.at_s:.1f} s",
             (
-                ("rows a step", f"{sample.rows_per_step:.1f}"),
+                ("rows per step", f"{sample.rows_per_step:.1f}"),
                 ("of the largest", "–" if sample.occupancy is None else f"{sample.occupancy:.0%}"),
             ),
         )

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-import onnx_ir as ir
-
-from dragoman.bundle.manifest import Precision, Role, SpecialTokens
+from dragoman.bundle.manifest import Precision, SpecialTokens
 from dragoman.export.calibration.overflow import find_overflowing
 from dragoman.export.calibration.ranges import activation_ranges
 from dragoman.export.calibration.text import CalibrationText
+from dragoman.export.lowering.protocol import Calibration
 from dragoman.export.progress import Advance
-from dragoman.export.qdq import insert_qdq
 from dragoman.export.transformer import Transformer
 
-__all__ = ["Calibration", "calibrate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """The modules to keep in fp32, and the input range of every linear layer to quantise, by module name."""
-
-    keep_in_fp32: tuple[str, ...] = ()
-    ranges: Mapping[str, float] = field(default_factory=dict)
-
-    def quantise(self, model: ir.Model, _role: Role) -> None:
-        """Make a portable graph int8."""
-        insert_qdq(model, self.ranges)
+__all__ = ["calibrate"]
 
 
 def calibrate(

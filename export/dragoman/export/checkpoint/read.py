@@ -73,6 +73,7 @@ def read_checkpoint(directory: Path, limits: TokenLimits = UNLIMITED) -> Checkpo
         raise CheckpointError(f"{directory} is not a checkpoint: it has no config.json")
     settings = read_settings(require_file(directory / "config.json", "the configuration"))
     architecture, kind = _reader(settings)
+    _refuse_variants(settings)
     tensors = open_weights(directory)
     reader = kind(settings, tensors)
     generation = generation_settings(directory, settings)
@@ -110,6 +111,22 @@ def _reader(settings: Settings) -> tuple[str, type[Reader]]:
             raise CheckpointError(f"{architecture} is not supported: {REFUSED[architecture]}")
     what = ", ".join(map(shown, names)) if names else f"model_type {shown(settings.raw('model_type'))}"
     raise CheckpointError(f"the architecture {what} is not supported; supported are {', '.join(sorted(READERS))}")
+
+
+VARIANTS = {
+    "tie_encoder_decoder": (False, "encoder and decoder share their weights"),
+    "pruned_heads": ({}, "attention heads were removed"),
+    "quantization_config": ({}, "its weights are quantised already; export the original checkpoint"),
+    "is_encoder_decoder": (True, "it is not an encoder-decoder model"),
+}
+"""Settings that change the mathematics of any family, with the value that does not."""
+
+
+def _refuse_variants(settings: Settings) -> None:
+    for name, (neutral, reason) in VARIANTS.items():
+        value = settings.raw(name)
+        if value is not None and value != neutral:
+            raise CheckpointError(f"{name}={shown(value)} in config.json is not supported: {reason}")
 
 
 def _config(reader: Reader, limits: TokenLimits) -> TransformerConfig:

@@ -24,8 +24,8 @@ BART_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 class AddedTokens:
     """What the file knew of special tokens.
 
-    `size`: one more than the largest id. `ids`: the added tokens. `special`: those without text. `matched`: pieces of the
-    vocabulary that name a language.
+    `size`: one more than the largest id; `text_size`: than the largest that a text can have. `ids`: the added tokens.
+    `special`: those without text. `matched`: pieces of the vocabulary that name a language.
     """
 
     size: int
@@ -34,6 +34,7 @@ class AddedTokens:
     unknown: int | None
     matched: dict[str, int] = field(default_factory=dict)
     is_byte_level: bool = False
+    text_size: int = 0
 
 
 def prepare_tokenizer_json(path: Path, languages: re.Pattern[str] | None = None) -> tuple[str, AddedTokens]:
@@ -52,9 +53,10 @@ def prepare_tokenizer_json(path: Path, languages: re.Pattern[str] | None = None)
     unknown = added.get("<unk>") if unknown is None else unknown
     special |= {unknown} if unknown is not None else set()
     size = max([*pieces.values(), *added.values()], default=-1) + 1
+    text_size = max((at for at in pieces.values() if at not in special), default=-1) + 1
     _hide(model, special | set(matched.values()))
     raw.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
-    found = AddedTokens(size, added, tuple(sorted(special)), unknown, matched, _is_byte_level(raw))
+    found = AddedTokens(size, added, tuple(sorted(special)), unknown, matched, _is_byte_level(raw), text_size)
     return json.dumps(raw, ensure_ascii=False), found
 
 
@@ -75,8 +77,9 @@ def tokenizer_json_of_bpe(vocabulary: Path, merges: Path) -> tuple[str, AddedTok
     tokenizer.decoder = decoders.ByteLevel()
     special = {piece: ids[piece] for piece in BART_SPECIAL if piece in ids}
     size = max(ids.values(), default=-1) + 1
+    text_size = max((at for piece, at in ids.items() if piece not in special), default=-1) + 1
     return tokenizer.to_str(), AddedTokens(
-        size, special, tuple(sorted(special.values())), ids.get("<unk>"), is_byte_level=True
+        size, special, tuple(sorted(special.values())), ids.get("<unk>"), is_byte_level=True, text_size=text_size
     )
 
 

@@ -178,9 +178,12 @@ def _json_plan(  # noqa: PLR0917 - one call for all that goes into the entry
     suffix: Sequence[int] = (),
     languages: Languages | None = None,
 ) -> TokenizerPlan:
-    check_pieces(TOKENIZER_JSON, added.size, config.source_vocabulary)
+    check_pieces(TOKENIZER_JSON, added.text_size, config.source_vocabulary)
+    if languages is not None and max(languages.tokens.values()) >= config.target_vocabulary:
+        raise CheckpointError(f"{TOKENIZER_JSON} has languages beyond the {config.target_vocabulary} rows of the embedding")
     spare = range(added.size, config.target_vocabulary)
     silent = {tokens.pad, tokens.eos, *added.special, *spare, *(languages.tokens.values() if languages else ())}
+    silent = {token for token in silent if token < config.target_vocabulary}  # some models have no row for <mask>
     entry = TokenizerFiles(
         "tokenizers",
         {"tokenizer": TOKENIZER_JSON},

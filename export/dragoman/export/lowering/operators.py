@@ -1,7 +1,7 @@
 """The custom operators of `native/ops`, one function each, for graphs that are traced.
 
 They exist only in the exported graph: in eager torch they compute nothing. docs/kernels.md has their mathematics.
-Weights are tiled (`dragoman.export.tiles`), in float32 or in int8.
+Weights are tiled (`dragoman.export.lowering.native.tiles`), in float32 or in int8.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def add_then_norm(
     x: Tensor, update: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float, *, rms: bool
 ) -> tuple[Tensor, Tensor]:
     """The residual x + update, and its norm: before the layers (pre-norm)."""
-    inputs, attributes = (x, update, gamma, beta), {"epsilon": epsilon, "rms": int(rms)}
+    inputs: Sequence[Tensor | None] = (x, update, gamma, beta)
+    attributes: Attributes = {"epsilon": epsilon, "rms": int(rms)}
     normed, summed = _call_many("AddNorm", inputs, attributes, [x.dtype, x.dtype], [x.shape, x.shape])
     return summed, normed
 

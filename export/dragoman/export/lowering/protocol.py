@@ -1,62 +1,31 @@
-"""What the Transformer leaves open: how attention, normalisation and the choice of the best tokens become operators."""
+"""A lowering: one way of writing the Transformer as ONNX graphs. It owns its signature, its modules and its passes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from torch import Tensor
+import onnx_ir as ir
+from torch import nn
 
 from dragoman.bundle.manifest import Lowering as LoweringName
+from dragoman.bundle.manifest import Precision, Role
+from dragoman.export.lowering.signature import Signature
+from dragoman.export.transformer import Transformer, TransformerConfig
 
-if TYPE_CHECKING:
-    from dragoman.export.transformer.config import AttentionShape
-    from dragoman.export.transformer.linear import LayerNorm, RMSNorm
-
-__all__ = ["Attributes", "Best", "Cells", "KeyValue", "Lowering", "Past", "Sources"]
-
-
-class KeyValue(NamedTuple):
-    """Keys and values, each (rows, heads, length, head_dim)."""
-
-    key: Tensor
-    value: Tensor
-
-
-class Sources(NamedTuple):
-    """Where each source lies among the tokens of all, (sources,) each."""
-
-    starts: Tensor
-    lengths: Tensor
-
-
-class Cells(NamedTuple):
-    """One layer of a cache (layers, cells, 2 · width), and which of its cells a row or a group has.
-
-    `of` is (rows, room) in the self-attention cache; in the cross-attention cache the first of each group, (groups,).
-    """
-
-    cache: Tensor
-    of: Tensor
-    layer: int
-
+__all__ = ["Attributes", "Calibration", "Lowering"]
 
 Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]]
 """All that torch's symbolic operators take."""
 
-Past = Any
-"""A KeyValue or Cells: what a lowering keeps of a layer, and only it looks inside."""
 
-Extents = Any
-"""Lengths (batch,) of padded sources, or Sources: the same."""
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a run on real text found: the modules to keep in fp32, and the input range of every linear layer by name."""
 
-
-class Best(NamedTuple):
-    """The best next tokens of each row, each (rows, k), best first."""
-
-    tokens: Tensor
-    log_probs: Tensor
-    logits: Tensor
+    keep_in_fp32: tuple[str, ...] = ()
+    ranges: Mapping[str, float] = field(default_factory=dict)
 
 
 class Lowering(Protocol):
@@ -67,37 +36,27 @@ class Lowering(Protocol):
         """As the manifest spells it."""
 
     @property
-    def gathers_parents(self) -> bool:
-        """The decoder graph reorders its past by `parents`; otherwise the caller owns and reorders one cache buffer."""
+    def in_place_cache(self) -> bool:
+        """The caller owns the cache and reorders beams; otherwise the decoder graph reorders its past by `parents`."""
 
     @property
     def max_candidates(self) -> int | None:
         """How many best tokens a step gives; None when its `candidates` input says so."""
 
-    def encoder_attention(self, packed: Tensor, lengths: Extents, shape: AttentionShape, bias: Tensor | None) -> Tensor:
-        """Self-attention over whole sources.
+    def needs_calibration(self, precision: Precision) -> bool:
+        """Whether `prepared` and `finish` want to know what the numbers inside the model do on real text."""
 
-        packed (batch, source, 3·width) holds queries, keys and values side by side; lengths (batch,) int32, or Sources;
-        bias (1, heads, source, source) or None; the result is (batch, source, width).
-        """
+    def prepared(self, model: Transformer, precision: Precision, calibration: Calibration) -> Transformer:
+        """The model as the graphs of this precision compute it; `model` itself is left as it was."""
 
-    def step_attention(
-        self, packed: Tensor, past: Past, positions: Tensor, shape: AttentionShape, bias: Tensor | None
-    ) -> tuple[Tensor, Past]:
-        """Self-attention of one new token a row over its past, which the token joins at `positions`.
+    def signature(self, role: Role, config: TransformerConfig) -> Signature:
+        """What the graph takes and gives."""
 
-        packed (groups, width, 3·inner); past (rows, heads, cache, head_dim); positions (groups, width) int32;
-        bias (rows, heads, 1, cache) or None; the result is (groups, width, inner) and the present.
-        """
+    def module(self, role: Role, prepared: Transformer) -> nn.Module:
+        """What is traced."""
 
-    def cross_attention(self, query: Tensor, memory: Past, lengths: Tensor, shape: AttentionShape) -> Tensor:
-        """Attention of a group's rows over their common source.
+    def arguments(self, role: Role, by_name: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs by their name in the graph to arguments of the module's `forward`."""
 
-        query (groups, width, inner); memory (groups, heads, source, head_dim); lengths (groups,) int32.
-        """
-
-    def add_norm(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
-        """norm(x + update), each (a, b, d_model)."""
-
-    def best(self, logits: Tensor, candidates: Tensor | None) -> Best:
-        """The best of logits (rows, vocabulary) with log-softmax over the whole vocabulary."""
+    def finish(self, traced: ir.Model, role: Role, precision: Precision, calibration: Calibration) -> None:
+        """What is left to do in the traced graph."""

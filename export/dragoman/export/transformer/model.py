@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
 from torch import Tensor, nn
 
-from dragoman.export.lowering.protocol import KeyValue, Lowering, Past, Sources
+from dragoman.export.transformer.attention import TorchOperators
 from dragoman.export.transformer.config import TransformerConfig
-from dragoman.export.transformer.layers import DecoderLayer, EncoderLayer, Step
+from dragoman.export.transformer.layers import DecoderLayer, EncoderLayer, Residual, Step
 from dragoman.export.transformer.linear import Map, make_norm
+from dragoman.export.transformer.operators import Extents, KeyValue, Operators, Past
 from dragoman.export.transformer.positions import PositionTable, RelativeBias
 
 __all__ = ["Decoder", "Embedding", "Encoder", "OutputProjection", "ShortOutputProjection", "Transformer"]
@@ -25,6 +26,11 @@ class Embedding(Map):
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, width), requires_grad=False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the vectors."""
+        return self.weight.dtype
 
     def forward(self, tokens: Tensor) -> Tensor:  # (…) -> (…, d_model)
         return F.embedding(tokens, self.weight)
@@ -38,30 +44,27 @@ class Stack(nn.Module):
         relative = config.positions == "relative"
         layers = config.encoder_layers if both_sides else config.decoder_layers
         tables = (layers if config.relative_per_layer else 1) if relative else 0
-        self.embedding_scale = config.embedding_scale
+        self.embedding_scale, self.pre_norm = config.embedding_scale, config.pre_norm
         self.positions = None if relative else PositionTable(config, max_positions)
         self.relative_biases = nn.ModuleList(RelativeBias(config, heads, both_sides) for _ in range(tables))
         norm = (config.norm, config.d_model, config.norm_epsilon)
         self.embedding_norm = make_norm(*norm) if config.embedding_norm else None
         self.final_norm = make_norm(*norm) if config.final_norm else None
 
-    def embed(self, embedding: Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
-        """norm(scale · E[token] + PE[position]); tokens (a, b) -> (a, b, d_model), positions broadcast."""
-        x = embedding(tokens)
-        if self.embedding_scale != 1.0:
-            x = x * self.embedding_scale
-        if self.positions is not None:
-            x = x + self.positions(positions)
-        return x if self.embedding_norm is None else self.embedding_norm(x)
+    def tables(self) -> Iterable[RelativeBias]:
+        """The tables of relative positions: none, one, or one for each layer."""
+        return cast("Iterable[RelativeBias]", self.relative_biases)
 
-    def biases(self, queries: Tensor, keys: Tensor, layers: int) -> list[Tensor | None]:
-        """What each layer adds to its attention scores."""
-        tables = [bias(queries, keys) for bias in self.relative_biases]
-        return tables if len(tables) == layers else [tables[0] if tables else None] * layers
+    def embed(self, embedding: Embedding, tokens: Tensor, positions: Tensor, operators: Operators) -> Residual:
+        """norm(scale · E[token] + PE[position]); tokens (a, b), positions broadcast: the residual stream begins."""
+        x = operators.embed(embedding, tokens, self.embedding_scale, self.positions, positions)
+        x = x if self.embedding_norm is None else operators.norm(x, self.embedding_norm)
+        return Residual(x, self.pre_norm, operators)
 
-    def finish(self, x: Tensor) -> Tensor:
-        """The norm after the last layer, where the model has one."""
-        return x if self.final_norm is None else self.final_norm(x)
+    def for_layers(self, biases: list[Tensor]) -> list[Tensor | None]:
+        """A bias for each layer: its own, the one of all, or none."""
+        count = len(cast("nn.ModuleList", self.layers))
+        return list(biases) if len(biases) == count else [biases[0] if biases else None] * count
 
 
 class Encoder(Stack):
@@ -72,16 +75,17 @@ class Encoder(Stack):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
 
     def forward(
-        self, embedding: Embedding, tokens: Tensor, places: Tensor, lengths: Tensor | Sources, lowering: Lowering
+        self, embedding: Embedding, tokens: Tensor, places: Tensor, lengths: Extents, operators: Operators
     ) -> Tensor:
         """tokens (batch, source), places (source,), lengths (batch,) -> (batch, source, d_model).
 
-        Without padding: tokens and places (tokens,), with the sources' starts and lengths, -> (tokens, d_model).
+        Without padding: tokens and places (tokens,) -> (tokens, d_model).
         """
-        x = self.embed(embedding, tokens, places)
-        for layer, bias in zip(self.layers, self.biases(places[None], places, len(self.layers)), strict=True):
-            x = layer(x, lengths, bias, lowering)
-        return self.finish(x)
+        x = self.embed(embedding, tokens, places, operators)
+        biases = self.for_layers([operators.source_bias(bias, places) for bias in self.tables()])
+        for layer, bias in zip(self.layers, biases, strict=True):
+            layer(x, lengths, bias, operators)
+        return x.finish(self.final_norm)
 
 
 class Decoder(Stack):
@@ -91,17 +95,17 @@ class Decoder(Stack):
         super().__init__(config, config.decoder_heads, config.max_target_positions, both_sides=False)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
 
-    def forward(self, x: Tensor, memories: Sequence[Past], pasts: Sequence[Past], step: Step) -> tuple[Tensor, list[Past]]:
-        """Embedded tokens x (groups, width, d_model) to hidden states and the caches with this step in them."""
-        biases: list[Tensor | None] = [None] * len(self.layers)
-        if self.relative_biases:
-            places = torch.arange(cast("KeyValue", pasts[0]).key.shape[2])  # (cache,)
-            biases = self.biases(step.positions.reshape(-1, 1).long(), places, len(self.layers))  # queries (rows, 1)
-        presents = []
-        for layer, past, memory, bias in zip(self.layers, pasts, memories, biases, strict=True):
-            x, present = layer(x, past, memory, step._replace(bias=bias))
-            presents.append(present)
-        return self.finish(x), presents
+    def forward(
+        self, embedding: Embedding, tokens: Tensor, memories: Sequence[Past], pasts: Sequence[Past], step: Step
+    ) -> tuple[Tensor, list[Past]]:
+        """Tokens (groups, width) to hidden states and the caches with this step in them."""
+        x = self.embed(embedding, tokens, step.positions, step.operators)
+        biases = self.for_layers([step.operators.step_bias(bias, pasts[0], step.positions) for bias in self.tables()])
+        presents = [
+            layer(x, past, memory, bias, step)
+            for layer, past, memory, bias in zip(self.layers, pasts, memories, biases, strict=True)
+        ]
+        return x.finish(self.final_norm), presents
 
 
 class OutputProjection(Map):
@@ -168,20 +172,15 @@ class Transformer(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """Of hidden states and caches."""
-        return self.target_embedding.weight.dtype
+        return self.target_embedding.dtype
 
-    def encode(self, source_ids: Tensor, source_lengths: Tensor, lowering: Lowering) -> list[KeyValue]:
+    def encode(self, source_ids: Tensor, source_lengths: Tensor, operators: Operators | None = None) -> list[KeyValue]:
         """Sources (batch, source) to the keys and values every decoder layer will look at."""
         places = torch.arange(source_ids.shape[1])  # (source,)
-        encoded = self.encoder(self.source_embedding, source_ids, places, source_lengths, lowering)
+        encoded = self.encoder(self.source_embedding, source_ids, places, source_lengths, operators or TorchOperators())
         layers = cast("Iterable[DecoderLayer]", self.decoder.layers)
         memories = [layer.cross_attention.memory(encoded) for layer in layers]
         return [KeyValue(key.to(self.dtype), value.to(self.dtype)) for key, value in memories]
-
-    def encode_flat(self, source_ids: Tensor, places: Tensor, sources: Sources, lowering: Lowering) -> list[Tensor]:
-        """Sources one after the other, (tokens,), to keys and values side by side, (tokens, 2 · width) for every layer."""
-        encoded = self.encoder(self.source_embedding, source_ids, places, sources, lowering)
-        return [layer.cross_attention.key_value(encoded) for layer in cast("Iterable[DecoderLayer]", self.decoder.layers)]
 
     def step(  # noqa: PLR0917 - these are what a step is made of
         self,
@@ -190,9 +189,9 @@ class Transformer(nn.Module):
         source_lengths: Tensor,
         memories: Sequence[Past],
         pasts: Sequence[Past],
-        lowering: Lowering,
+        operators: Operators | None = None,
     ) -> tuple[Tensor, list[Past]]:
         """One token a row, (groups, width) or (rows,), to logits (rows, choices) and the caches with this step."""
-        x = self.decoder.embed(self.target_embedding, tokens, positions)
-        hidden, presents = self.decoder(x, memories, pasts, Step(positions, source_lengths, None, lowering))
+        step = Step(positions, source_lengths, operators or TorchOperators())
+        hidden, presents = self.decoder(self.target_embedding, tokens, memories, pasts, step)
         return self.output(hidden.flatten(0, -2)), presents

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - as all of torch's users write it
@@ -78,6 +79,10 @@ def relative_bucket(distance: Tensor, buckets: int, max_distance: int, both_side
 
 class RelativeBias(nn.Module):
     """score(q, k) += b[head, bucket(k − q)]: a table for all layers of a stack, or one for each layer."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, queries: Tensor, keys: Tensor) -> Tensor: ...
 
     def __init__(self, config: TransformerConfig, heads: int, both_sides: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The graphs with operators of our own, run plainly: every step takes new cells, and nothing is ever given back."""
+"""The graphs with custom operators, run plainly: every step takes new cells, and nothing is ever given back."""
 
 from __future__ import annotations
 

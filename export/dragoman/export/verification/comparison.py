@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from dragoman.bundle.manifest import Lowering, Precision, Verification, VerificationCase
+from dragoman.bundle.manifest import Languages, Lowering, Precision, Verification, VerificationCase
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.errors import VerificationError
 from dragoman.export.progress import Advance
 from dragoman.export.verification.answers import Answer, Exported, Original, Tokens
 from dragoman.export.verification.corpus import Corpus
+from dragoman.export.verification.languages import VerifiedLanguages
 from dragoman.export.verification.quality import score
 from dragoman.search.options import DecodingOptions
 
@@ -63,21 +64,28 @@ class Judge:
     """Knows what the original says; compares what each lowering says with it."""
 
     def __init__(
-        self, original: Original, tokenizer: Tokenizer, corpus: Corpus, generation: DecodingOptions, max_source_tokens: int
+        self,
+        original: Original,
+        tokenizer: Tokenizer,
+        corpus: Corpus,
+        generation: DecodingOptions,
+        max_source_tokens: int,
+        *,
+        languages: Languages | None = None,
     ) -> None:
         self._original, self._tokenizer = original, tokenizer
         self._scored_against_references = corpus.has_references
+        chosen = VerifiedLanguages(tokenizer, languages)
         encoded = [
-            Source(text, tuple(tokenizer.encode(text)[:max_source_tokens]), references)
-            for text, references in zip(corpus.sentences, corpus.references, strict=True)
+            Source(text, tuple(ids[:max_source_tokens]), references)
+            for text, ids, references in zip(
+                corpus.sentences, chosen.encode(corpus.sentences), corpus.references, strict=True
+            )
         ]
         self._sources = sorted(encoded, key=lambda source: len(source.ids))  # batches of similar lengths: little padding
         short = dataclasses.replace(generation, max_length=min(generation.max_length, MAX_LENGTH), num_hypotheses=1)
         beams = generation.beam_size if generation.beam_size > 1 else 4
-        self._searches = {
-            "greedy": dataclasses.replace(short, beam_size=1),
-            f"beam {beams}": dataclasses.replace(short, beam_size=beams),
-        }
+        self._searches = _searches(short, beams, chosen.forced)
         self._said: dict[tuple[str, int], list[Tokens]] = {}
 
     def cases(self, exported: Exported, lowering: Lowering, advance: Advance) -> Iterator[VerificationCase]:
@@ -194,11 +202,14 @@ class Judge:
         chosen = steps[np.arange(len(tokens)), list(tokens)]
         if len(tokens) == options.max_length and options.forced_eos is not None:
             chosen[-1] = 0.0
+        if options.forced_bos is not None:
+            chosen[0] = 0.0
         return float(chosen.sum() / len(tokens) ** options.length_penalty)
 
     def _forced(self, exported: Exported, lowering: Lowering) -> VerificationCase:
         sources = _spread(self._sources, FORCED)
-        said = self._originally("greedy", self._searches["greedy"], sources)
+        name, options = next(iter(self._searches.items()))
+        said = self._originally(name, options, sources)
         worst, identical, tokens = 0.0, 0, 0
         for source, answer in zip(sources, said, strict=True):
             theirs = self._original.log_probs(source.ids, answer)  # (steps, vocabulary)
@@ -218,6 +229,18 @@ class Judge:
             tokens=tokens,
             worst_log_prob_difference=worst,
         )
+
+
+def _searches(short: DecodingOptions, beams: int, forced: Mapping[str, int]) -> dict[str, DecodingOptions]:
+    """Greedy and beam search, each into another language where the model has several."""
+    searches = {}
+    for at, (name, width) in enumerate({"greedy": 1, f"beam {beams}": beams}.items()):
+        code = list(forced)[at % len(forced)] if forced else None
+        first = short.forced_bos if code is None else forced[code]
+        searches[name if code is None else f"{name} to {code}"] = dataclasses.replace(
+            short, beam_size=width, forced_bos=first
+        )
+    return searches
 
 
 def _spread(ordered: Sequence[_T], count: int) -> list[_T]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
-from dragoman.export.lowering import KeyValue, PortableLowering
-from dragoman.export.transformer import Transformer
+from dragoman.export.transformer import KeyValue, Transformer
 from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
 from dragoman.export.verification.decoding import Best, decode
 from dragoman.search import DecodingOptions
@@ -45,7 +44,7 @@ class EagerModel:
 
 class _EagerStepper:
     def __init__(self, transformer: Transformer) -> None:
-        self._transformer, self._lowering = transformer, PortableLowering()
+        self._transformer = transformer
         self._lengths = torch.zeros(0, dtype=torch.int32)
         self._memories: list[KeyValue] = []
         self._pasts: list[KeyValue] = []
@@ -56,7 +55,7 @@ class _EagerStepper:
         ids = torch.zeros(len(sources), int(self._lengths.max()), dtype=torch.int64)
         for row, source in enumerate(sources):
             ids[row, : len(source)] = torch.tensor(source)
-        self._memories = self._transformer.encode(ids, self._lengths, self._lowering)
+        self._memories = self._transformer.encode(ids, self._lengths)
         shape = self._transformer.config.decoder_attention
         empty = torch.zeros(len(sources), shape.heads, _CACHE_STEP, shape.head_dim)
         self._pasts = [KeyValue(empty, empty)] * len(self._memories)
@@ -80,7 +79,7 @@ class _EagerStepper:
         self._grow(int(positions.max()) + 1)
         pasts = [KeyValue(past.key[rows], past.value[rows]) for past in self._pasts]
         logits, self._pasts = self._transformer.step(
-            torch.from_numpy(np.ascontiguousarray(tokens)), places, self._lengths, self._memories, pasts, self._lowering
+            torch.from_numpy(np.ascontiguousarray(tokens)), places, self._lengths, self._memories, pasts
         )
         return logits
 

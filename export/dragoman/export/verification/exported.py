@@ -44,7 +44,7 @@ class GraphModel:
 
 def stepper_of(directory: Path, encoder: Graph, decoder: Graph) -> Stepper:
     """What runs these graphs, of whichever lowering."""
-    if decoder.lowering == "fused":
+    if any(spec.name == "cells" for spec in decoder.inputs):
         return CellsStepper(_session(directory / encoder.file), _session(directory / decoder.file), decoder)
     return GraphStepper(directory, encoder, decoder)
 

@@ -117,7 +117,7 @@ class Sessions:
             raise InvalidRequest(f"{len(sources)} sources in a session; this server takes 1 to {most}")
         for source in sources:
             check_source(source, self._model)
-        tokens = sum(map(len, sources)) + sum(session.cross_slots for session in self._open.values())
+        tokens = sum(map(len, sources)) + sum(session.cross_slots for session in list(self._open.values()))
         if len(self._open) >= self._limits.max_sessions or tokens > self._slots.cross:
             raise Overloaded(f"{len(self._open)} client-driven sessions are open; no room for another", 1.0)
         name = secrets.token_urlsafe(24)
@@ -159,7 +159,7 @@ class Sessions:
             raise InvalidRequest(f"candidates={call.candidates} is more than this model gives at a step ({most})")
         if not 1 <= len(call.rows) <= limits.max_session_rows:
             raise InvalidRequest(f"{len(call.rows)} rows in a step; this server takes 1 to {limits.max_session_rows}")
-        others = sum(other.slots.own for other in self._open.values() if other is not session)
+        others = sum(other.slots.own for other in list(self._open.values()) if other is not session)
         if len(call.rows) * (session.steps + 1) + others > self._slots.own:
             raise Overloaded("the caches of client-driven sessions are full", 1.0)
         return session

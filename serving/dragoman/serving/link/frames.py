@@ -37,7 +37,6 @@ class Kind(IntEnum):
     DECODE = 5  # [arrival, session, command, step]
     CANCEL = 6  # []
     # an engine to the Triton backend
-    STARTED = 10  # going
     ANSWER = 11  # the last frame of a request; its parts depend on what was asked
     CHUNK = 12  # [text, details]
     ERROR = 13  # [error code, text as `wire.ErrorCode` spells it]: the last frame of a request, too

@@ -12,6 +12,10 @@ _HELD_PER_FREE = 2
 
 So there is room for the next one at any time, and a long document gives way by itself when others come."""
 
+_WAITING_TOKENS = 256
+"""Source tokens of one request that may wait in the engine's queue: whoever comes next waits behind no more than that. It is
+about what is encoded between two decoder steps, so that the queue does not run dry."""
+
 
 class FairShare:
     """Rows and KV slots of the sequences that each request has in the engine, waiting or running."""
@@ -26,12 +30,16 @@ class FairShare:
         """Whether the request may submit another sequence; its first one always may."""
         if not request.sequences:
             return True
+        request.waiting = [one for one in request.waiting if one.admitted_s is None and one in request.sequences]
+        if sum(one.source_tokens for one in request.waiting) >= _WAITING_TOKENS:
+            return False
         free_rows, free_slots = self._max_rows - self.rows, self._max_slots - self.slots
         return request.rows < _HELD_PER_FREE * free_rows and request.slots < _HELD_PER_FREE * free_slots
 
     def take(self, request: TranslationRequest, sequence: Sequence) -> None:
         """The engine has the sequence now."""
         request.sequences.add(sequence)
+        request.waiting.append(sequence)
         self._change(request, sequence, 1)
 
     def release(self, request: TranslationRequest, sequence: Sequence) -> None:

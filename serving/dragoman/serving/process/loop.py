@@ -57,6 +57,7 @@ class EngineLoop:
             if self._engine.busy:
                 for event in self._engine.step():
                     self._handle_event(event)
+            self._requests.resume_parked()
             self._publish()
             self._connections.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ _MAX_OPEN_BYTES = 64 << 20
 """Of texts that are not answered yet."""
 _BYTES_PER_STEP = 4096
 """Texts that are read between two pauses."""
+_RESUMED_PER_TURN = 32
 
 Send = Callable[[Channel, Frame], None]
 
@@ -184,6 +186,15 @@ class RequestHandler:
         self._text_is_done(request)
         return True
 
+    def resume_parked(self) -> None:
+        """After a step of the engine: requests that may hold more of it go on."""
+        for request in list(itertools.islice(self._parked, _RESUMED_PER_TURN)):
+            del self._parked[request]
+            if request.task is not None and self._share.has_room_for(request):
+                self._tasks.add(request.task)
+            else:
+                self._parked[request] = None  # behind the others
+
     # What the engine reports.
 
     def handle(self, event: Progress | Finished) -> None:
@@ -200,8 +211,6 @@ class RequestHandler:
                 self._send_chunk(request, request.stream.decided(part.position, event.tokens))
         except Exception as error:
             self._fail(request, error)
-        if isinstance(event, Finished):
-            self._resume(request)
 
     def _take_result(self, part: Part, sequence: Sequence) -> None:
         request, text, position = part
@@ -219,15 +228,6 @@ class RequestHandler:
             if self._cache.enabled and request.options.may_be_cached:
                 self._cache.put(request.options.cache_key(text.text), answer, answer.size_bytes + 2 * len(text.text))
             self._text_is_done(request)
-
-    def _resume(self, request: TranslationRequest) -> None:
-        """A sequence has ended: its request may go on, and whoever has been parked for longest."""
-        oldest = next(iter(self._parked), None)
-        for each in (oldest, request):
-            if each is not None and each in self._parked:
-                del self._parked[each]
-                if each.task is not None:
-                    self._tasks.add(each.task)
 
     def _send_chunk(self, request: TranslationRequest, chunk: str) -> None:
         if chunk:

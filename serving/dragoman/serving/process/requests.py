@@ -131,6 +131,8 @@ class TranslationRequest:
     """Of the first part of each text: with the tokens of `prefix_text`."""
     sequences: set[engine.Sequence] = field(default_factory=set)
     """Those that the engine has now."""
+    waiting: list[engine.Sequence] = field(default_factory=list)
+    """Those of them that were in the engine's queue when it was last looked at."""
     rows: int = 0
     """Of those sequences."""
     slots: int = 0

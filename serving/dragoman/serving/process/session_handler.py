@@ -174,7 +174,10 @@ class SessionHandler:
 
     def _texts(self, tokens: object) -> Generator[Yield, None, list[bytes]]:
         texts, since_pause = [], 0
+        vocabulary = self._bundle.manifest.dimensions.target_vocabulary
         for each in self._token_lists.read("tokens", tokens):
+            if max(each, default=0) >= vocabulary:
+                raise InvalidRequest(f"token id {max(each)} is outside the model's vocabulary of {vocabulary}")
             texts.append(self._bundle.tokenizer.decode(each).encode())
             if (since_pause := since_pause + len(each)) > _TOKENS_PER_STEP:
                 since_pause = 0

@@ -47,7 +47,7 @@ class OnnxRuntime:
         cache = next(spec for spec in self._decoder_graph.inputs if spec.name in {"self_cache", "self_key_0"})
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = self._decoder_graph.max_candidates
-        self.pads = lowering != "fused"
+        self.pads = lowering != "native"
         self._lengths = sizes.max_source_tokens, sizes.max_target_tokens
         self.cache_copies = 1 if self._decoder_graph.in_place_cache else 2  # past and present
         self._memory = _memory(self._settings)
@@ -64,7 +64,7 @@ class OnnxRuntime:
         return Encoded(cross, lengths)
 
     def decoder(self, width: int, sequences: int) -> Decoder:
-        if self._decoder_graph.lowering == "fused":
+        if self._decoder_graph.lowering == "native":
             return NativeDecoder(self._decoder, self.layout, width, sequences, self._lengths)
         if self._decoder_graph.in_place_cache:
             return InPlaceDecoder(self._decoder, self.layout, width)
@@ -78,7 +78,7 @@ class OnnxRuntime:
                 f"this ONNX Runtime ({onnxruntime.__version__}) has no {wanted}, which device={device!r} "
                 "needs; install onnxruntime-gpu, or serve with device='cpu'"
             )
-        is_ours = graph.lowering == "fused"  # its operators have threads of their own
+        is_ours = graph.lowering == "native"  # its operators have threads of their own
         options = _options(self._settings, 1 if is_ours else self._threads.threads_a_call)
         if is_ours:
             options.register_custom_ops_library(str(_kernels(graph)))
@@ -126,14 +126,14 @@ def _mapped(bundle: Path, manifest: Manifest, tensor: StoredTensor) -> npt.NDArr
 def _thread_layout(settings: RuntimeSettings, manifest: Manifest, decoder: Graph) -> ThreadLayout:
     if not decoder.in_place_cache:  # its decoders share what arranges their caches
         return ThreadLayout(1, settings.thread_count(manifest.precision))
-    if decoder.lowering == "fused":
+    if decoder.lowering == "native":
         return settings.team_layout(manifest.precision)
     return settings.thread_layout(manifest.precision, manifest.model.parameters)
 
 
 def _computing(decoder: Graph, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
     threads = layout.calls_at_once * layout.threads_a_call
-    if decoder.lowering != "fused" or threads == 1:
+    if decoder.lowering != "native" or threads == 1:
         return contextlib.nullcontext()
     return native.ThreadPool(_kernels(decoder), threads)
 
@@ -152,7 +152,7 @@ def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
 def _lowering(manifest: Manifest, settings: RuntimeSettings) -> Lowering:
     """The tuned graphs on a CPU, where the bundle has them; the portable ones elsewhere."""
     held = {graph.lowering for graph in manifest.graphs if graph.role == "decoder"}
-    tuned: tuple[Lowering, ...] = ("fused", "cpu")
+    tuned: tuple[Lowering, ...] = ("native", "cpu")
     return next((name for name in tuned if name in held and settings.device == "cpu"), "portable")
 
 
@@ -161,6 +161,6 @@ def _kernels(graph: Graph) -> Path:
     if path is None:
         raise ServeError(
             f"{graph.file} of the bundle needs dragoman's own operators, which are not built on this machine: install a C++ "
-            "compiler and run `python native/build.py`, or export the bundle with --no-kernels"
+            "compiler and run `python native/build.py`, or export the bundle with --lowering portable"
         )
     return path

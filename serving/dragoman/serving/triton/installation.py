@@ -71,7 +71,7 @@ def _backend_directory(directory: Path) -> Path:
     library = native.backend_library()
     if library is None:
         raise ServeError(
-            f"the Triton backend is not built ({native.BACKEND_LIBRARY} is missing): serving needs Linux on x86-64 and a wheel "
+            f"the Triton backend is not built ({native.BACKEND_LIBRARY} is missing): serving needs Linux x86-64 and a wheel "
             "that has it inside or, in a checkout, `python native/build.py` with a C++ compiler (g++, clang++ or $CXX)"
         )
     (directory / BACKEND).mkdir(parents=True)

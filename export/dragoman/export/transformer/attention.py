@@ -1,36 +1,36 @@
-"""Standard operators only, for TensorRT, CUDA and any other runtime. It is also plain torch: the eager reference."""
+"""Attention in plain torch: the reference, and what the portable graphs are traced from."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dragoman.bundle.manifest import Lowering as LoweringName
-from dragoman.export.lowering.protocol import Best, KeyValue
+from dragoman.export.transformer.config import AttentionShape
+from dragoman.export.transformer.linear import Map
+from dragoman.export.transformer.operators import KeyValue, Norm
+from dragoman.export.transformer.positions import PositionTable, RelativeBias
 
-if TYPE_CHECKING:
-    from dragoman.export.transformer.config import AttentionShape
-    from dragoman.export.transformer.linear import LayerNorm, RMSNorm
-
-__all__ = ["MAX_CANDIDATES", "PortableLowering", "attention", "cached_attention", "join_heads", "split_heads"]
-
-MAX_CANDIDATES = 64
-"""TensorRT wants the k of a TopK to be a constant."""
+__all__ = ["TorchOperators", "attention", "cached_attention", "join_heads", "split_heads"]
 
 HIDDEN = -1e4
 """The score of what may not be seen: exp gives exactly 0 in float32, and float16 can hold it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PortableLowering:
-    """Attention as MatMul and Softmax, cache writes as Where, the past gathered by parent."""
+class TorchOperators:
+    """Attention as MatMul and Softmax, cache writes as Where."""
 
-    max_candidates: int = MAX_CANDIDATES
-    name: LoweringName = "portable"
-    gathers_parents: bool = True
+    def embed(self, embedding: Map, tokens: Tensor, scale: float, table: PositionTable | None, positions: Tensor) -> Tensor:
+        x = embedding(tokens)
+        x = x if scale == 1.0 else x * scale
+        return x if table is None else x + table(positions)
+
+    def source_bias(self, bias: RelativeBias, positions: Tensor) -> Tensor:
+        """(1, heads, source, source)."""
+        return bias(positions[None], positions)
+
+    def step_bias(self, bias: RelativeBias, past: KeyValue, positions: Tensor) -> Tensor:
+        """(rows, heads, 1, cache)."""
+        return bias(positions.reshape(-1, 1).long(), torch.arange(past.key.shape[2]))
 
     def encoder_attention(self, packed: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None) -> Tensor:
         query, key, value = (split_heads(part, shape) for part in packed.chunk(3, dim=-1))
@@ -46,13 +46,15 @@ class PortableLowering:
         heads = split_heads(query, shape)  # (groups, heads, width, head_dim): a group's rows are its queries
         return join_heads(attention(heads, memory, shape.scale, visible))
 
-    def add_norm(self, x: Tensor, update: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        return norm(x)
+
+    def add_norm(self, x: Tensor, update: Tensor, norm: Norm) -> Tensor:
         return norm(x + update)
 
-    def best(self, logits: Tensor, candidates: Tensor | None) -> Best:  # noqa: ARG002 - fixed by this lowering
-        logits = logits.float()
-        log_probs, tokens = logits.log_softmax(-1).topk(self.max_candidates, dim=-1)
-        return Best(tokens, log_probs, logits.gather(-1, tokens))
+    def add_then_norm(self, x: Tensor, update: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+        total = x + update
+        return total, norm(total)
 
 
 def attention(query: Tensor, keys: KeyValue, scale: float, visible: Tensor, bias: Tensor | None = None) -> Tensor:

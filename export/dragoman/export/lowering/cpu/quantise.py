@@ -8,41 +8,19 @@ embedding is a Gather on `source_embedding.weight`, `target_embedding.weight`, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from dragoman.errors import ExportError
-from dragoman.export.rewriting import array_of, bias_add, constant, drop_unused, replace
+from dragoman.export.lowering.cpu.rewriting import array_of, bias_add, constant, drop_unused, replace
+from dragoman.export.lowering.rows import EIGHT_BITS, SEVEN_BITS, quantise_rows
 
-__all__ = ["EIGHT_BITS", "SEVEN_BITS", "Quantised", "quantise_dynamically", "quantise_rows", "weight_of"]
+__all__ = ["quantise_dynamically"]
 
 MICROSOFT = "com.microsoft"
-SEVEN_BITS, EIGHT_BITS = 63, 127
-"""Products of 8-bit weights saturate in the 16-bit sums of AVX2 without VNNI; 7-bit ones can't.
-Weights that are only looked up, never multiplied, may use all 8 bits."""
 
 EMBEDDINGS = {"source_embedding.weight", "target_embedding.weight", "output.weight"}
 """What is looked up by token; tables of positions are small and stay as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quantised:
-    """w ≈ values · scale, with a scale for every output (rows of `values`)."""
-
-    values: NDArray[np.int8]  # (outputs, inputs)
-    scale: NDArray[np.float32]  # (outputs,)
-
-
-def quantise_rows(weight: NDArray[np.float32], largest: int = SEVEN_BITS) -> Quantised:
-    """Symmetric, one scale a row, values in −largest … largest; a row of zeros stays zero."""
-    peak = np.abs(weight).max(axis=1)
-    smallest = np.finfo(np.float32).tiny  # a row of subnormal numbers has no step of its own: all of it is nearly zero
-    scale = np.where(peak > 0, np.maximum(peak / largest, smallest), 1.0).astype(np.float32)
-    values = np.rint(weight / scale[:, None])
-    return Quantised(values.astype(np.int8), scale)
 
 
 def quantise_dynamically(graph: ir.Graph) -> None:

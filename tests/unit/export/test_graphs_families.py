@@ -1,0 +1,92 @@
+"""The graphs of every family compute what the torch module computes, which is what Hugging Face computes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragoman import native
+from dragoman.bundle.manifest import Lowering
+from dragoman.export.verification.eager import EagerModel
+from dragoman.export.verification.exported import GraphModel
+from dragoman.export.verification.original import HuggingFaceModel
+from exported_graphs import export
+from random_families import FAMILIES
+from random_marian import marian_config, marian_weights, write_marian
+
+needs_operators = pytest.mark.skipif(native.ops_library() is None, reason="the custom operators are not built")
+
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
+SHAPES: list[tuple[str, dict[str, Any]]] = [
+    ("NLLB", ONE_LAYER),
+    ("BART", {**ONE_LAYER, "d_model": 30, "encoder_ffn_dim": 17}),
+    ("mBART-50", ONE_LAYER),
+    ("T5", {"num_layers": 1, "num_decoder_layers": 1}),
+    ("UMT5", {"num_layers": 2, "num_decoder_layers": 2, "d_kv": 7}),
+]
+
+
+@pytest.mark.parametrize("lowering", [pytest.param("native", marks=needs_operators), "portable"])
+@pytest.mark.parametrize(("family", "shape"), SHAPES, ids=str)
+def test_graphs_give_the_answers_of_hugging_face(
+    tmp_path: Path, family: str, shape: dict[str, Any], lowering: Lowering
+) -> None:
+    directory = FAMILIES[family].write(tmp_path / "model", **shape)
+    exported = export(tmp_path / "graphs", directory, (lowering,))
+    checkpoint = exported.checkpoint
+    graphs = GraphModel(
+        exported.directory,
+        exported.graph("encoder", lowering),
+        exported.graph("decoder", lowering),
+        checkpoint.tokens,
+        checkpoint.dimensions,
+    )
+    original = HuggingFaceModel(directory, checkpoint.tokens)
+    generator = np.random.default_rng(5)
+    batch = [[*generator.integers(110, 250, length).tolist(), checkpoint.tokens.eos] for length in (3, 7, 12, 25)]
+    for beams in (1, 4):
+        options = dataclasses.replace(checkpoint.generation, beam_size=beams, max_length=24)
+        expected = original.generate(batch, options)
+        assert [answer.tokens for answer in graphs.generate(batch, options)] == expected
+        assert [graphs.generate([source], options)[0].tokens for source in batch] == expected
+
+
+MASKED = (3, 9, 10, 11, 30, 51)
+
+
+@pytest.mark.parametrize(
+    ("lowering", "precision", "allowed"),
+    [
+        pytest.param("native", "fp32", 1e-5, marks=needs_operators),
+        pytest.param("native", "int8", 0.6, marks=needs_operators),
+        ("portable", "fp32", 1e-5),
+    ],
+)
+def test_a_token_masked_by_the_logits_bias_is_never_generated(
+    tmp_path: Path, lowering: Lowering, precision: Any, allowed: float
+) -> None:
+    weights = marian_weights(marian_config())
+    weights["final_logits_bias"][0, MASKED] = float("-inf")
+    checkpoint = write_marian(tmp_path / "model", weights=weights)
+    exported = export(tmp_path / "graphs", checkpoint, (lowering,), precision)
+    read = exported.checkpoint
+    graphs = GraphModel(
+        exported.directory,
+        exported.graph("encoder", lowering),
+        exported.graph("decoder", lowering),
+        read.tokens,
+        read.dimensions,
+    )
+    source, target = [4, 5, 6, 0], [7, 8, 12, 0]
+    best, log_probs = graphs.forced(source, target)
+    expected = np.take_along_axis(EagerModel(read.model, read.tokens).log_probs(source, target), best, axis=1)
+    assert not set(MASKED) & set(best.ravel().tolist())
+    assert np.isfinite(log_probs).all()
+    assert np.abs(expected - log_probs).max() < allowed
+    options = dataclasses.replace(read.generation, beam_size=4, max_length=12)
+    answers = graphs.generate([source, [9, 0]], options)
+    assert not set(MASKED) & {token for answer in answers for token in answer.tokens}
