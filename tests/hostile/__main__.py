@@ -49,7 +49,8 @@ def main() -> int:
     plan = QUICK if given.quick else DEFAULT
     changed = {"calls": given.calls, "hammer_seconds": given.hammer_seconds}
     plan = dataclasses.replace(plan, **{name: value for name, value in changed.items() if value is not None})
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     console, rows, began_s = Console(), list[Row](), time.monotonic()
     http = f"127.0.0.1:{free_port('127.0.0.1')}"
     try:
