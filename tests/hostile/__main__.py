@@ -49,7 +49,8 @@ def main() -> int:
     plan = QUICK if given.quick else DEFAULT
     changed = {"calls": given.calls, "hammer_seconds": given.hammer_seconds}
     plan = dataclasses.replace(plan, **{name: value for name, value in changed.items() if value is not None})
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     console, rows, began_s = Console(), list[Row](), time.monotonic()
     http = f"127.0.0.1:{free_port('127.0.0.1')}"
     try:
@@ -79,8 +80,8 @@ def _tried(name: str, work: Callable[[], list[Row]], deaths: Deaths) -> list[Row
     before = deaths.counted()
     try:
         return work()
-    except AssertionError as error:
-        return [judged(f"{name} (given up)", 0, deaths.counted() - before, [f"{error}"])]
+    except Exception as error:  # whatever it is, it is in the table and fails the run
+        return [judged(f"{name} (given up)", 0, deaths.counted() - before, [f"{type(error).__name__}: {error}"])]
 
 
 if __name__ == "__main__":

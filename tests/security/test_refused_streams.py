@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from hostile.grammar import Grammar
 from hostile.hammer import hammered
 from hostile.http_requests import http_fuzzed
 from hostile.outcomes import stream
-from served import Caller, Server, request
+from served import Caller, Server, outputs, request
 
 STRICT = (("triton_grpc_error", "true"),)
 
@@ -52,6 +53,17 @@ def test_a_refused_stream_says_so_even_if_its_details_were_not_asked_for(caller:
     message.outputs.add(name="CHUNK")
     (response,) = caller.stub.ModelStreamInfer(iter([message]), timeout=30)
     assert "DETAILS" in [output.name for output in response.infer_response.outputs]
+
+
+@pytest.mark.parametrize(("model", "output"), [("translate", "DETAILS"), ("encoder", "MODEL_INFO")])
+def test_a_call_refused_in_a_strict_stream_is_an_ordinary_response(
+    caller: Caller, deaths: Deaths, model: str, output: str
+) -> None:
+    message = request(model, ["Hello."], {"top_k": -1})
+    (response,) = caller.stub.ModelStreamInfer(iter([message]), timeout=30, metadata=STRICT)
+    assert not response.error_message
+    (refusal,) = outputs(response.infer_response)[output]
+    assert json.loads(refusal)["error"]["code"] == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize("kind", ["bad-call-in-stream", "cancel-stream"])

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from dragoman.errors import CheckpointError
+from dragoman.errors import CheckpointError, ExportError
 from dragoman.export.checkpoint import read_checkpoint
 from random_marian import marian_config, marian_weights, vocabulary, write_marian
 
@@ -334,3 +334,13 @@ def as_shards(checkpoint: Path) -> None:
         save_file(shard, checkpoint / name)
     index = {"weight_map": {weight: name for name, shard in halves.items() for weight in shard}}
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_what_transformers_can_not_load_is_told_in_a_line(checkpoint: Path) -> None:
+    from dragoman.export.verification.original import HuggingFaceModel
+
+    tokens = read_checkpoint(checkpoint).tokens
+    rewrite_json(checkpoint / "config.json", lambda c: c.update(model_type=1_000_000_000))
+    with pytest.raises(ExportError, match="transformers can't load") as caught:
+        HuggingFaceModel(checkpoint, tokens)
+    assert "\n" not in str(caught.value)

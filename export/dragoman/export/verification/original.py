@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dragoman.bundle.manifest import SpecialTokens
+from dragoman.errors import ExportError
 from dragoman.export.verification.answers import FloatArray, Tokens
 from dragoman.search.options import DecodingOptions
 
@@ -30,8 +31,14 @@ class HuggingFaceModel:
         transformers.logging.disable_progress_bar()  # the export shows its own
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about settings of the checkpoint that generate() is told explicitly
-            load = transformers.AutoModelForSeq2SeqLM.from_pretrained
-            model = load(checkpoint, local_files_only=True, dtype=torch.float32)
+            try:
+                load = transformers.AutoModelForSeq2SeqLM.from_pretrained
+                model = load(checkpoint, local_files_only=True, dtype=torch.float32)
+            except Exception as error:  # a file that nobody trusts may raise anything there
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+                raise ExportError(
+                    f"the export can't be checked, because transformers can't load {checkpoint}: {reason}"
+                ) from error
         self._model = model.eval()
 
     @torch.inference_mode()
