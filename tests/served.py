@@ -84,8 +84,8 @@ class Caller:
                 raise StreamError(f"{error['code']}: {error['message']}")
             yield piece
 
-    def encode(self, texts: Sequence[str], **options: object) -> tuple[bytes, dict[str, Any]]:
-        tensors = outputs(self.stub.ModelInfer(request("encoder", texts, options), timeout=30))
+    def encode(self, texts: Sequence[str], model: str | None = None, **options: object) -> tuple[bytes, dict[str, Any]]:
+        tensors = outputs(self.stub.ModelInfer(request("encoder", texts, options, model), timeout=30))
         return tensors["SESSION"][0], json.loads(tensors["MODEL_INFO"][0])
 
     def decode(self, session: bytes, command: dict[str, Any], step: Sequence[Sequence[int]] = ()) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from dragoman.bundle.gpu_providers import TENSORRT, engine_cache_prefix
 from dragoman.bundle.integrity import check_files
-from dragoman.bundle.manifest import Manifest, read_manifest
+from dragoman.bundle.manifest import Engine, Manifest, read_manifest
 from dragoman.errors import EngineCacheError
 from dragoman.export import pipeline
 from dragoman.export.pipeline import ExportOptions, export_bundle
@@ -81,7 +82,13 @@ def test_the_cache_is_filled_from_the_finished_bundle_and_the_report_says_how_to
     monkeypatch.setattr(pipeline, "check_engine_cache", lambda _directory: None)
     monkeypatch.setattr(pipeline, "fill_engine_cache", filled)
     built = read_manifest(unfilled.place / "bundle").engines  # building them once more would take seconds and say nothing
-    monkeypatch.setattr(pipeline, "build_engines", lambda *_args, **_named: built)
+
+    def copied(directory: Path, *_args: object, **_named: object) -> tuple[Engine, ...]:
+        for engine in built:
+            shutil.copy(unfilled.place / "bundle" / engine.file, directory)
+        return built
+
+    monkeypatch.setattr(pipeline, "build_engines", copied)
     report = export_bundle(options(tiny_checkpoint, tmp_path))
     assert seen == [(tmp_path / "bundle", tmp_path / "engines")]
     print_report(report, Console(width=500))

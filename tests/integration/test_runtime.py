@@ -238,8 +238,8 @@ def test_both_graphs_read_the_embedding_from_the_same_memory(reference_bundle: P
     manifest = read_manifest(reference_bundle)
     weights = {graph.role: set(graph.large_weights) for graph in manifest.graphs}
     shared = {tensor.name for tensor in weights["encoder"] & weights["decoder"]}
-    # tied: it is the source embedding, the target embedding and the projection; in tiles where our operators read it
-    assert {name.removesuffix(".tiles") for name in shared} == {"output.weight"}
+    # tied: it is the source embedding, the target embedding and the projection, in tiles as the operators read it
+    assert {name.removesuffix(".tiles") for name in shared} == {"output.table"}
     (embedding,) = (tensor for tensor in weights["encoder"] if tensor.name in shared)
     before = mappings(reference_bundle, 4 * embedding.shape[0] * embedding.shape[1])
     runtime = OnnxRuntime(reference_bundle, manifest, ONE_THREAD)

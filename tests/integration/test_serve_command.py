@@ -129,7 +129,7 @@ class TestSeveralBundles:
 
     @pytest.mark.parametrize(
         ("options", "complaint"),
-        [({}, "has several models; set the option `model`"), ({"model": "fr-en"}, "no model 'fr-en' here; this server has")],
+        [({}, "has several models; set the input MODEL"), ({"model": "fr-en"}, "no model 'fr-en' here; this server has")],
     )
     def test_a_request_that_chooses_none_is_refused(self, twins: Server, options: dict[str, str], complaint: str) -> None:
         caller = twins.caller()
@@ -175,9 +175,9 @@ class TestHttp:
                 return error.code, json.loads(error.read())
 
     def test_is_served_when_asked_for(self, twins: Server) -> None:
-        options = {"name": "OPTIONS", "datatype": "BYTES", "shape": [1], "data": [json.dumps({"model": "twin"})]}
+        model = {"name": "MODEL", "datatype": "BYTES", "shape": [1], "data": ["twin"]}
         text = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["It is raining."]}
-        status, answer = self.ask(twins, "/v2/models/translate/infer", {"inputs": [text, options]})
+        status, answer = self.ask(twins, "/v2/models/translate/infer", {"inputs": [text, model]})
         assert status == 200
         (said,) = [output["data"][0] for output in answer["outputs"] if output["name"] == "TRANSLATION"]
         caller = twins.caller()

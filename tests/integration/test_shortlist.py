@@ -48,7 +48,7 @@ def listed(bundle: Path) -> set[int]:
     return {token for line in TEXT.splitlines() for token in tokenizer.encode_target(line)}
 
 
-def test_the_manifest_says_how_many_tokens_can_be_said(
+def test_the_manifest_says_how_many_tokens_can_be_generated(
     bundle: Path, listed: set[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = read_manifest(bundle)
@@ -57,7 +57,7 @@ def test_the_manifest_says_how_many_tokens_can_be_said(
     assert len(listed) < shortlist < manifest.dimensions.target_vocabulary / 4
     assert manifest.verification is not None
     assert main(["inspect", str(bundle)]) == 0
-    assert f"{shortlist:,} tokens can be said" in capsys.readouterr().out
+    assert f"{shortlist:,} tokens can be generated" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

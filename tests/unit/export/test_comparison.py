@@ -19,7 +19,8 @@ VOCABULARY = 32
 class Letters:
     """A tokenizer of letters: a is 1, b is 2; 0 ends."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, source: str | None = None, target: str | None = None) -> list[int]:
+        assert (source, target) == (None, None), "letters have no language"
         return [*self.encode_target(text), 0]
 
     def encode_target(self, text: str) -> list[int]:

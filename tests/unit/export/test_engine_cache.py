@@ -43,6 +43,8 @@ def bundle(tiny_fp16: Exported, tmp_path: Path) -> Path:
     directory.mkdir()
     for name in ("weights.bin", *(graph.file for graph in graphs)):
         (directory / name).hardlink_to(tiny_fp16.directory / name)
+    for name in (*read.tokenizer.files.values(), *(f"{graph.role}.engine" for graph in graphs)):
+        (directory / name).write_bytes(b"not read here")
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         dragoman_version="0",

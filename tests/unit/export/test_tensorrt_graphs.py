@@ -30,9 +30,7 @@ def tiny_qdq(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) ->
     """Portable int8 graphs, calibrated."""
     directory, checkpoint = tmp_path_factory.mktemp("qdq"), read_checkpoint(tiny_checkpoint)
     calibration = calibrate(checkpoint.model, checkpoint.tokens, TEXT, "int8", lambda _share: None)
-    graphs = build_graphs(
-        checkpoint, ("portable",), "int8", directory, lambda _share: None, quantise_portable=calibration.quantise
-    )
+    graphs = build_graphs(checkpoint, ("portable",), "int8", directory, lambda _share: None, calibration=calibration)
     return Exported(checkpoint, directory, graphs)
 
 

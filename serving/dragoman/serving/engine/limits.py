@@ -56,7 +56,7 @@ class EngineLimits:
     @property
     def small_slots(self) -> int:
         """The same for the KV slots that it probably needs."""
-        return 4 * self.max_rows
+        return max(4 * self.max_rows, 512)
 
     def kv_slots(self, model: ModelFacts) -> KVSlots:
         """Of all batches together: at least one sequence of the widest beam and full length fits."""
