@@ -30,6 +30,8 @@ sys.exit(pytest.main(sys.argv[2:]))
 
 @dataclass(frozen=True, slots=True)
 class Sanitizer:
+    """How the operators are compiled with it, and what runs their tests."""
+
     flags: str
     runtime: str
     environment: dict[str, str]
@@ -53,27 +55,33 @@ SANITIZERS = {
 }
 
 
-def run(name: str, sanitizer: Sanitizer, tests: list[str]) -> None:
+def library_of(command: list[str], name: str) -> str:
+    """Where the compiler has this shared library."""
+    asked = subprocess.run([*command, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    if not Path(found := asked.stdout.strip()).is_absolute():
+        sys.exit(f"{command[0]} has no {name}; install the sanitizers of your compiler")
+    return found
+
+
+def run(title: str, sanitizer: Sanitizer, tests: list[str]) -> None:
+    """Compile the operators with it and run the tests on them, for each of its instruction sets."""
     command = build.compiler()
-    runtime = subprocess.run(
-        [*command, f"-print-file-name={sanitizer.runtime}"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    if not Path(runtime).is_absolute():
-        sys.exit(f"{command[0]} has no {sanitizer.runtime}; install the sanitizers of your compiler")
+    # The C++ library, too: the address sanitizer looks for its exceptions when the process starts.
+    runtimes = " ".join(library_of(command, name) for name in (sanitizer.runtime, "libstdc++.so"))
     os.environ["CXXFLAGS"] = sanitizer.flags
     with tempfile.TemporaryDirectory() as directory:
         library = build.build_ops(Path(directory), command)
         for processor in sanitizer.processors:
-            print(f"sanitizer: {name}; instruction set: {processor}", flush=True)
+            print(f"sanitizer: {title}; instruction set: {processor}", flush=True)
             environment = {
                 **os.environ,
                 **sanitizer.environment,
-                "LD_PRELOAD": runtime,
+                "LD_PRELOAD": runtimes,
                 "DRAGOMAN_PROCESSOR": processor,
                 "PYTHONPATH": str(ROOT / "tests"),
                 "PYTHONMALLOC": "malloc",
             }
-            arguments = ["-q", "-p", "no:cacheprovider", *tests]
+            arguments = ["-q", "--capture=no", "-p", "no:cacheprovider", *tests]  # reports go to stderr
             subprocess.run([sys.executable, "-c", RUN_TESTS, library, *arguments], cwd=ROOT, env=environment, check=True)
 
 

@@ -82,7 +82,7 @@ def test_the_document_explains(field: str) -> None:
 
 
 def test_the_document_names_the_version_it_describes() -> None:
-    assert f"This page is wire version {WIRE_VERSION}," in DOCUMENT.read_text(encoding="utf-8").replace("\n", " ")
+    assert f"This page describes **wire version {WIRE_VERSION}**" in DOCUMENT.read_text(encoding="utf-8").replace("\n", " ")
 
 
 def rows_of_options() -> dict[str, str]:

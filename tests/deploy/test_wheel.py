@@ -20,7 +20,7 @@ from native.glibc import oldest_glibc
 
 from served import Server
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 REFERENCE_MODEL = ROOT / "models" / "tatoeba-en-de"
 LIBRARIES = {f"dragoman/native/{name}" for name in build.NAMES}
 
@@ -31,7 +31,7 @@ def run_build(*arguments: str, directory: Path, **environment: str) -> None:
     variables = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(build.ZIG_CACHE), **environment}
     if find_spec("ziglang") is None:  # named, or the build would ask for ziglang
         variables.setdefault("CXX", build.compiler()[0])
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -11,7 +11,7 @@ from served import add_bytes, request
 
 WHOLE = (
     *("beam_size", "num_hypotheses", "max_length", "min_length", "no_repeat_ngram_size"),
-    *("forced_bos", "forced_eos", "top_k", "seed"),
+    *("decoder_start", "forced_bos", "forced_eos", "top_k", "seed"),
 )
 REAL = ("length_penalty", "repetition_penalty", "temperature", "top_p", "timeout_ms")
 TEXTS = ("early_stopping", "prefix_text", "source_language", "target_language", "request_id", "priority", "long_input")

@@ -32,6 +32,7 @@ class RequestOptions(TypedDict, total=False):
     no_repeat_ngram_size: int | None
     repetition_penalty: float | None
     bad_words: Sequence[Sequence[int]] | None
+    decoder_start: int | None
     forced_bos: int | None
     forced_eos: int | None
     prefix: Sequence[int] | None

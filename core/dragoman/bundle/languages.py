@@ -6,6 +6,7 @@ a token before or after the source (`>>deu<<`, `eng_Latn`), a forced first targe
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 from dragoman.bundle.language_codes import LanguageTag, is_language_group, parse_tag
 from dragoman.bundle.manifest import Manifest
 from dragoman.errors import InvalidRequest
+from dragoman.search import DecodingOptions
 from dragoman.search.option_types import shown
 
 __all__ = ["NO_LANGUAGE_TOKENS", "Language", "LanguageResolver", "LanguageSide", "LanguageTokens", "language_resolver"]
@@ -33,6 +35,12 @@ class LanguageTokens:
     def wrap(self, source: Iterable[int]) -> tuple[int, ...]:
         """A source with the tokens around it; `source` has the tokenizer's own already, such as the end token."""
         return (*self.source_prefix, *source, *self.source_suffix)
+
+    def apply(self, options: DecodingOptions) -> DecodingOptions:
+        """The options with the tokens that choose the target language."""
+        forced = {"forced_bos": self.forced_bos, "decoder_start": self.decoder_start}
+        chosen = {name: token for name, token in forced.items() if token is not None}
+        return dataclasses.replace(options, **chosen) if chosen else options  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         """How many tokens a source gets in addition to its own."""
@@ -157,7 +165,7 @@ def language_resolver(manifest: Manifest, literal_tokens: Mapping[str, int] | No
 
 
 def _with_tokens(manifest: Manifest) -> LanguageResolver:
-    record, start = manifest.languages, manifest.tokens.decoder_start
+    record = manifest.languages
     if record is None:
         return LanguageResolver()
     found = {code: _language(code, token) for code, token in record.tokens.items()}
@@ -170,11 +178,9 @@ def _with_tokens(manifest: Manifest) -> LanguageResolver:
         is_required=record.source_place != "none",
     )
     place: Place = "before" if record.target_place == "source_before" else record.target_place
-    # The engine starts all sequences from the same token: of the languages that need another only the model's own is left.
-    targets = tuple(one for one in languages if place != "decoder_start" or one.token == start)
     target = LanguageSide(
         "target",
-        targets,
+        languages,
         place,
         found.get(record.default_target or ""),
         is_required=place == "before" or (place == "forced_bos" and manifest.generation.forced_bos is None),

@@ -56,7 +56,7 @@ class SearchBatch(ABC):
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
         """Of the `vocabulary` a model with a shortlist gives `choices` tokens at most; others give all."""
         self.width = width
-        self._eos, self._start = tokens.eos, tokens.decoder_start
+        self._eos = tokens.eos
         self.choices = vocabulary if choices is None else choices
         self._count = 0
         self._every = np.arange(_SEQUENCES)
@@ -113,7 +113,7 @@ class SearchBatch(ABC):
         self._catch_up()
         self._make_room()
         sequence = self._count
-        self._history.append([[self._start] for _ in range(self.width)])
+        self._history.append([[token] for token in initial.numbers[: self.width].tolist()])
         self._numbers[sequence] = initial.numbers
         self._options.append(options)
         self._touched.append(initial.touched)

@@ -70,6 +70,7 @@ class InitialStates:
         last = NO_TOKEN if options.forced_eos is None else options.forced_eos
         uneventful_from = max(prompt, shortest, 1 + (first != NO_TOKEN))
         singles, bans = (1, prompt, limit, shortest, 0, uneventful_from), (*few, *[NO_TOKEN] * (FEW - len(few)))
-        numbers = np.array([*[self._start] * self._width, *range(self._width), *singles, *bans, first, last], np.int64)
+        start = self._start if options.decoder_start is None else options.decoder_start
+        numbers = np.array([*[start] * self._width, *range(self._width), *singles, *bans, first, last], np.int64)
         has_rules = HistoryRules.of(options, many) is not None
         return InitialState(options, numbers, few, many, has_rules, limit - 2 if uneventful_from == 1 else 0)

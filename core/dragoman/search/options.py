@@ -41,6 +41,7 @@ DECODING_OPTIONS: Mapping[str, OptionType] = {
     "no_repeat_ngram_size": Integer(0, _MANY),
     "repetition_penalty": Number(1, 100),
     "bad_words": TokenLists(most=1024, most_each=512),
+    "decoder_start": Token(),
     "forced_bos": Token(),
     "forced_eos": Token(),
     "prefix": TokenList(most=4096),
@@ -57,7 +58,7 @@ class DecodingOptions:
     """Options of one request; the defaults are greedy search as the model card asks for nothing else.
 
     The meaning of each is that of Hugging Face `generate`. `max_length` and `min_length` count target tokens
-    with the end token and without the start token and the prefix.
+    with the end token and without the start token and the prefix. `decoder_start` replaces the model's own start token.
     """
 
     beam_size: int = 1
@@ -69,6 +70,7 @@ class DecodingOptions:
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
     bad_words: tuple[tuple[int, ...], ...] = ()
+    decoder_start: int | None = None
     forced_bos: int | None = None
     forced_eos: int | None = None
     prefix: tuple[int, ...] = ()

@@ -194,9 +194,10 @@ class TestLanguagesOfTheManifest:
         bundle = manifest(languages=NLLB, generation=DecodingOptions(forced_bos=51))
         assert language_resolver(bundle).tokens("en", None) == LanguageTokens(source_prefix=(50,))
 
-    def test_where_the_start_token_is_the_language_only_the_models_own_is_left(self) -> None:
+    def test_the_start_token_may_choose_the_target_language(self) -> None:
         languages = Languages({"en_XX": 1, "ro_RO": 2}, "after", "decoder_start")
         found = language_resolver(manifest(languages=languages))
         assert found.tokens("en", "ro") == LanguageTokens(source_suffix=(1,), decoder_start=2)
-        with pytest.raises(InvalidRequest, match="it has ro-RO"):
-            found.tokens("ro", "en")
+        chosen = found.tokens("ro", "en")
+        assert chosen == LanguageTokens(source_suffix=(2,), decoder_start=1)
+        assert chosen.apply(DecodingOptions(beam_size=2)) == DecodingOptions(beam_size=2, decoder_start=1)

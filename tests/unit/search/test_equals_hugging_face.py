@@ -23,6 +23,8 @@ CASES = {
     "greedy, no repeated word": {"no_repeat_ngram_size": 1},
     "greedy, no repeated pair": {"no_repeat_ngram_size": 2, "min_length": 12},
     "greedy, repetition penalty": {"repetition_penalty": 1.7, "min_length": 10},
+    "greedy, another start": {"decoder_start": 7, "max_length": 10, "repetition_penalty": 1.4},
+    "beam 3, another start": {"beam_size": 3, "num_hypotheses": 3, "decoder_start": 7, "forced_bos": 8, "max_length": 10},
     "greedy, forced": {"forced_bos": 8, "forced_eos": EOS, "max_length": 6, "min_length": 6},
     "greedy, prefix": {"prefix": (3, 21, 9), "forced_bos": 8, "max_length": 10, "no_repeat_ngram_size": 2},
     "beam 2": {"beam_size": 2},

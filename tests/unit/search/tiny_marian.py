@@ -44,6 +44,7 @@ def tiny_model() -> MarianMTModel:
 def generated(source: list[int], options: DecodingOptions) -> list[tuple[tuple[int, ...], float | None]]:
     """The hypotheses of Hugging Face: tokens after the start token up to the end token, and score for beams."""
     o = options
+    start = PAD if o.decoder_start is None else o.decoder_start
     asked = GenerationConfig(
         num_beams=o.beam_size,
         num_return_sequences=o.num_hypotheses,
@@ -59,14 +60,14 @@ def generated(source: list[int], options: DecodingOptions) -> list[tuple[tuple[i
         do_sample=False,
         pad_token_id=PAD,
         eos_token_id=EOS,
-        decoder_start_token_id=PAD,
+        decoder_start_token_id=start,
         return_dict_in_generate=True,
         output_scores=True,
     )
     answer = tiny_model().generate(
         torch.tensor([source]),
         attention_mask=torch.ones(1, len(source), dtype=torch.long),
-        decoder_input_ids=torch.tensor([[PAD, *o.prefix]]),
+        decoder_input_ids=torch.tensor([[start, *o.prefix]]),
         generation_config=asked,
     )
     scores = answer.sequences_scores.tolist() if o.beam_size > 1 else [None] * o.num_hypotheses

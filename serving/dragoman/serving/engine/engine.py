@@ -25,7 +25,7 @@ __all__ = ["Engine"]
 
 _LONGEST_WAIT_S = 1.0
 _EXPIRE_SESSIONS_S = 1.0
-_STUCK_S = 3.0
+_STUCK_S = 1.0
 """A quantum is over after a twentieth of a second and the call that runs then; a model whose calls are slow has longer …"""
 _STUCK_CALLS = 20
 """… as many of its slowest calls."""

@@ -103,8 +103,7 @@ class OptionsReader:
         source, target = own.get("source_language"), own.get("target_language")
         languages = self._languages.tokens(source, target)
         decoding = self._decoding({name: given[name] for name in given if name not in self._own})
-        if languages.forced_bos is not None:
-            decoding = dataclasses.replace(decoding, forced_bos=languages.forced_bos)
+        decoding = languages.apply(decoding)
         return RequestOptions(
             decoding=decoding,
             timeout_s=None if timeout_ms is None else timeout_ms / 1000,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dragoman.bundle.languages import LanguageTokens
 from dragoman.errors import InvalidRequest, ServeError, ServerError
 from dragoman.search.option_types import Integer, TokenLists, shown
 from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
@@ -118,7 +119,7 @@ class SessionHandler:
                 raise InvalidRequest(f"a text of {len(text)} characters is more than the model takes at once; split it")
             sources.append(options.language_tokens.wrap(bundle.tokenizer.encode(text)))
             yield Yield.PAUSE
-        info = self._model_info([len(source) for source in sources], prefix)
+        info = self._model_info([len(source) for source in sources], prefix, options.language_tokens)
 
         def answer(call: SessionCall) -> tuple[bytes, ...]:
             if not isinstance(call, OpenSession):
@@ -128,7 +129,7 @@ class SessionHandler:
         self._sessions.submit(OpenSession(sources, _Owner(channel, frame.request, answer)))
         return None
 
-    def _model_info(self, source_tokens: list[int], prefix: list[int]) -> bytes:
+    def _model_info(self, source_tokens: list[int], prefix: list[int], languages: LanguageTokens) -> bytes:
         bundle, manifest = self._bundle, self._bundle.manifest
         return json.dumps(
             {
@@ -136,7 +137,7 @@ class SessionHandler:
                 "model": bundle.settings.name,
                 "version": bundle.version,
                 "tokens": dataclasses.asdict(manifest.tokens),
-                "generation": dataclasses.asdict(manifest.generation),
+                "generation": dataclasses.asdict(languages.apply(manifest.generation)),
                 "source_tokens": source_tokens,
                 "prefix": [prefix for _ in source_tokens],
                 "target_vocabulary": manifest.dimensions.target_vocabulary,
