@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import random
 import socket
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 import grpc
@@ -17,6 +15,7 @@ from dragoman.wire import TRANSLATE_STREAM
 from hostile.deaths import Deaths
 from hostile.grammar import Grammar, Request
 from hostile.outcomes import LOST, Outcome, stream, unary
+from hostile.processes import spread
 from hostile.report import Row, judged
 from served import Caller, outputs
 
@@ -50,9 +49,8 @@ def fuzzed(address: str, deaths: Deaths, count: int, seed: int, *, processes: in
     """A row for `count` requests of the grammar."""
     before, total = deaths.counted(), Found()
     share = -(-count // processes)
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        for each in [pool.submit(send, address, share, seed + number, until_s) for number in range(processes)]:
-            total.add(each.result())
+    for each in spread(send, [(address, share, seed + number, until_s) for number in range(processes)]):
+        total.add(each)
     deaths.whole()
     answered = dict(total.codes.most_common(4))
     figures: dict[str, float | int | str] = {"seed": seed, **answered}

@@ -6,7 +6,6 @@ What they find is counted by the server's own processes (`Deaths`); a caller onl
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import subprocess
@@ -14,7 +13,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 
 import grpc
 from tritonclient.grpc import service_pb2_grpc
@@ -22,6 +20,7 @@ from tritonclient.grpc.service_pb2 import ModelInferRequest as Request
 
 from hostile.deaths import Deaths
 from hostile.outcomes import LOST, Outcome, failed, stream, unary
+from hostile.processes import spread
 from hostile.report import Row, judged
 from served import request
 
@@ -80,9 +79,8 @@ def hammered(
 def _spread(address: str, kind: str, count: int, processes: int, until_s: float) -> Counter[str]:
     total: Counter[str] = Counter()
     share = -(-count // processes)
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        for found in [pool.submit(_calls, address, kind, share, seed, until_s) for seed in range(processes)]:
-            total += found.result()
+    for found in spread(_calls, [(address, kind, share, seed, until_s) for seed in range(processes)]):
+        total += found
     return total
 
 
