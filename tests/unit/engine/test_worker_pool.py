@@ -185,11 +185,17 @@ def test_the_wakeup_fd_can_be_read_when_a_quantum_has_ended_and_not_before() -> 
 
 
 def test_a_call_that_does_not_come_back_is_noticed() -> None:
-    may_step, now_s = threading.Event(), [0.0]
-    engine = Engine(WatchedRuntime(lambda: may_step.wait(PATIENCE_S) and None), MODEL, clock=lambda: now_s[0])
+    in_step, may_step, now_s = threading.Event(), threading.Event(), [0.0]
+
+    def hang() -> None:
+        in_step.set()
+        assert may_step.wait(PATIENCE_S)
+
+    engine = Engine(WatchedRuntime(hang), MODEL, clock=lambda: now_s[0])
     submit(engine, "one")
     assert not engine.is_stuck
     engine.step()
+    assert in_step.wait(PATIENCE_S)
     now_s[0] = 0.5
     assert not engine.is_stuck
     now_s[0] = 4.0

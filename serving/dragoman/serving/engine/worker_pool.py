@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
@@ -67,7 +68,7 @@ class WorkerPool:
         if self._wakeup_fd is None or alone:
             work.run_quantum(min(max_steps, work.steps_within(_SHORT_QUANTUM_S)), _SHORT_QUANTUM_S, self._clock)
         else:
-            work.at_work, work.began_s = True, self._clock()
+            work.at_work, work.began_s = True, math.inf  # until a thread takes it: who waits for one does not hang
             self._begun.put((work, max_steps))
 
     def take_finished(self) -> list[Work]:
@@ -97,6 +98,7 @@ class WorkerPool:
 def _work(begun: _Begun, finished: _Finished, wakeup_fd: int, clock: Clock) -> None:
     while (given := begun.get()) is not None:
         work, max_steps = given
+        work.began_s = clock()
         work.run_quantum(max_steps, _QUANTUM_S, clock)
         finished.put(work)
         os.eventfd_write(wakeup_fd, 1)

@@ -115,11 +115,11 @@ class EngineLoop:
             log_event(_log, logging.ERROR, "event failed", {"event": type(event).__name__, **cause_of(error)})
 
     def _pulse(self) -> dict[str, float]:
-        open_requests = self._requests.open_requests
+        open_requests, longest_step_s = self._requests.open_requests, round(self._engine.slowest_call_s, 4)
         if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
-            return {"progress": self._progress, "open_requests": max(open_requests, 1)}
-        self._progress = self._engine.counters.steps + self._tasks.steps_done
-        longest_step_s = round(self._engine.slowest_call_s, 4)
+            open_requests = max(open_requests, 1)
+        else:
+            self._progress = self._engine.counters.steps + self._tasks.steps_done
         return {"progress": self._progress, "open_requests": open_requests, "longest_step_s": longest_step_s}
 
     def _forget(self, channel: Channel) -> None:
