@@ -344,3 +344,13 @@ def test_what_transformers_can_not_load_is_told_in_a_line(checkpoint: Path) -> N
     with pytest.raises(ExportError, match="transformers can't load") as caught:
         HuggingFaceModel(checkpoint, tokens)
     assert "\n" not in str(caught.value)
+
+
+def test_settings_that_transformers_refuses_are_told_in_a_line(checkpoint: Path) -> None:
+    from dragoman.export.verification.original import HuggingFaceModel
+
+    read = read_checkpoint(checkpoint)
+    (checkpoint / "generation_config.json").write_text(json.dumps({"bad_words_ids": []}), encoding="utf-8")
+    with pytest.raises(ExportError, match="transformers refuses the checkpoint's settings") as caught:
+        HuggingFaceModel(checkpoint, read.tokens).generate([[5, 0]], read.generation)
+    assert "\n" not in str(caught.value)

@@ -35,17 +35,17 @@ class HuggingFaceModel:
                 load = transformers.AutoModelForSeq2SeqLM.from_pretrained
                 model = load(checkpoint, local_files_only=True, dtype=torch.float32)
             except Exception as error:  # a file that nobody trusts may raise anything there
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-                raise ExportError(
-                    f"the export can't be checked, because transformers can't load {checkpoint}: {reason}"
-                ) from error
+                raise _unchecked(f"transformers can't load {checkpoint}", error) from error
         self._model = model.eval()
 
     @torch.inference_mode()
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
         """The best hypothesis of each source. Its score is not asked for: `generate` would keep all logits of all steps."""
         ids, mask = self._padded(sources)
-        sequences = self._model.generate(ids, attention_mask=mask, generation_config=self._generation(options))
+        try:
+            sequences = self._model.generate(ids, attention_mask=mask, generation_config=self._generation(options))
+        except (ValueError, TypeError) as error:  # settings of the checkpoint that the original itself refuses
+            raise _unchecked("transformers refuses the checkpoint's settings", error) from error
         start = 1 + len(options.prefix)
         return [self._trimmed(row[start:].tolist()) for row in sequences]
 
@@ -89,3 +89,8 @@ class HuggingFaceModel:
             eos_token_id=self._tokens.eos,
             pad_token_id=self._tokens.pad,
         )
+
+
+def _unchecked(cause: str, error: Exception) -> ExportError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return ExportError(f"the export can't be checked, because {cause}: {reason}")
