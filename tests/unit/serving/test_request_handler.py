@@ -154,9 +154,27 @@ def test_a_full_queue_refuses_before_anything_is_tokenised() -> None:
     encoded = tokenizer.encoded
     for number in range(1, 5):
         server.ask(number, "hello\nworld")
-    server.tasks.run(1.0)
     assert [server.error(number).split()[0] for number in range(1, 5)] == ["OVERLOADED"] * 4
     assert tokenizer.encoded == encoded
+
+
+def test_requests_that_are_being_read_count_as_queued() -> None:
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=2), cache_bytes=0)
+    for number in range(3):
+        server.ask(number, "hello")
+    assert server.error(2).startswith("OVERLOADED")
+    assert server.finish().texts(0) == server.texts(1)
+
+
+def test_a_full_queue_does_not_refuse_what_the_cache_answers() -> None:
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=1))
+    server.ask(0, "hello")
+    server.finish()
+    server.ask(1, "world")
+    server.ask(2, "hello")
+    server.ask(3, "hello", cache=False)
+    assert server.error(3).startswith("OVERLOADED")
+    assert server.finish().texts(2) == server.texts(0)
 
 
 def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,9 +79,9 @@ class Engine:
         if sequence.deadline_s is not None:
             heapq.heappush(self._deadlines, (sequence.deadline_s, next(self._numbers), sequence))
 
-    def check_queue(self) -> None:
-        """Overloaded when the queue is full: nothing need be tokenised to find that out."""
-        self._scheduler.waiting.check_room()
+    def check_queue(self, entering: int) -> None:
+        """Overloaded when these many more would fill the queue: nothing need be tokenised to find that out."""
+        self._scheduler.waiting.check_room(entering)
 
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence's work at the next step; nothing happens when it has ended already."""

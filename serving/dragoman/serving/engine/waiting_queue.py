@@ -53,10 +53,10 @@ class WaitingQueue:
         self._count += 1
         self.tokens += sequence.source_tokens
 
-    def check_room(self) -> None:
-        """Overloaded when there is no room for another sequence, however short."""
-        if self._count >= self._limits.max_queue_requests:
-            raise Overloaded(f"the queue is full ({self._count} requests)", self.retry_after_s())
+    def check_room(self, entering: int = 0) -> None:
+        """Overloaded when there is no room for another sequence, however short, behind `entering` others."""
+        if (count := self._count + entering) >= self._limits.max_queue_requests:
+            raise Overloaded(f"the queue is full ({count} requests)", self.retry_after_s())
 
     def put_back(self, sequence: Sequence) -> None:
         """At the front: it was running already. Never refused."""

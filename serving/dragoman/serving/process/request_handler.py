@@ -56,6 +56,7 @@ class RequestHandler:
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
         self._parked: dict[TranslationRequest, None] = {}  # they have their share; the longest parked first
         self._open_bytes = 0
+        self._entering: set[TranslationRequest] = set()  # they will take a place in the engine's queue
 
     @property
     def open_requests(self) -> int:
@@ -79,6 +80,7 @@ class RequestHandler:
             return
         request.wants_details = wants_details
         request.task = Task(self._steps(request), lambda error: self._fail(request, error))
+        self._entering.add(request)
         self._open_bytes += request.size_bytes
         self._requests[channel, frame.request] = request
         self._tasks.add(request.task)
@@ -106,8 +108,20 @@ class RequestHandler:
             raise _ProbeNotNeeded("busy with real requests, which proves as much", 1.0)
         if self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._requests:
             raise Overloaded("too much text is waiting to be translated", 1.0)
+        try:
+            self._engine.check_queue(len(self._entering))  # a refusal must cost less than an answer
+        except Overloaded:
+            if not self._is_in_cache(request):
+                raise
         request.unanswered = len(texts)
         return request
+
+    def _is_in_cache(self, request: TranslationRequest) -> bool:
+        """Whether a single short text can be answered without the engine: such a request needs no room in its queue."""
+        options, texts = request.options, request.raw_texts
+        if not (self._cache.enabled and options.may_be_cached) or len(texts) > 1 or len(texts[0]) > _BYTES_PER_STEP:
+            return False
+        return options.cache_key(read_text(texts[0], 0, 1)) in self._cache
 
     # What a request does between decoder steps.
 
@@ -122,8 +136,6 @@ class RequestHandler:
         for text in request.texts:
             if self._answer_from_cache(request, text):
                 continue
-            if not request.submitted:
-                self._engine.check_queue()  # a refusal must cost less than an answer
             for _ in self._plan(request, text):
                 yield Yield.PAUSE
             for position, part in enumerate(text.document.parts):
@@ -171,6 +183,7 @@ class RequestHandler:
                 raise
             return False  # admitted already: it goes on when there is room
         request.submitted += 1
+        self._entering.discard(request)
         self._share.take(request, sequence)
         return True
 
@@ -279,6 +292,7 @@ class RequestHandler:
         self._open_bytes -= request.size_bytes
         self._requests.pop((request.channel, request.number), None)
         self._parked.pop(request, None)
+        self._entering.discard(request)
         if request.task is not None:
             request.task.cancelled = True
         for sequence in list(request.sequences):
