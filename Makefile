@@ -11,7 +11,9 @@ HAS_CXX := for name in "$$CXX" g++ clang++ c++; do command -v "$$name"; done | g
 # Locked versions of every dependency, one file for each Python version.
 LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])').txt
 PIP     = $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK)
-PYTEST := $(BIN)/python -m pytest -q
+# Files of tests that run at the same time, each with servers of its own: one more than cores, as many tests wait for others.
+JOBS   ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native zig demo test test-zig lint unit integration sanitize wheel bench bench-quick soak hostile gpu-check deploy-tools docs clean

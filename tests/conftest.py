@@ -7,6 +7,7 @@ import os
 # Tiny models gain nothing from torch's second thread, whose waiting costs the other tests a core. Set before torch comes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ from served import Server
 
 if TYPE_CHECKING:
     from exported_graphs import Exported
+
+# A shell starts background jobs with SIGINT ignored, and their children inherit that: tests of Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[1] / "models" / "tatoeba-en-de"
 
