@@ -91,7 +91,7 @@ def work(model: Exported) -> Workload:
 
 @pytest.fixture(scope="module")
 def expected(model: Exported, work: Workload) -> NDArray[np.float32]:
-    return hugging_face_logits(model.checkpoint.directory, work)
+    return hugging_face_logits(model.checkpoint.source, work)
 
 
 @pytest.mark.parametrize("lowering", ALL)
@@ -120,7 +120,7 @@ def test_random_models_generate_what_hugging_face_generates(
 ) -> None:
     checkpoint = model.checkpoint
     start, end = checkpoint.tokens.decoder_start, checkpoint.tokens.eos
-    generated = hugging_face(checkpoint.directory).generate(
+    generated = hugging_face(checkpoint.source).generate(
         torch.from_numpy(work.sources),
         attention_mask=torch.from_numpy(work.mask),
         num_beams=beam_size,

@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("checkpoint", type=Path, metavar="CHECKPOINT", help="a directory with config.json, weights and tokenizer files")
+    add("checkpoint", type=Path, metavar="SOURCE", help="the trained model: a directory or a file (docs/export.md)")
     add("--output", type=Path, required=True, metavar="BUNDLE", help="the directory to write")
     add("--precision", choices=typing.get_args(Precision), default="fp32", help="of weights and arithmetic (default: fp32)")
     add(
@@ -88,6 +88,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what the CPU runs: custom operators (native, the default where they are built) or standard ones (portable, "
         "slower, for a server without dragoman's operators; docs/operators.md)",
     )
+    add("--format", metavar="NAME", help="what SOURCE is, where it is not recognised: hugging-face")
+    add("--dictionaries", type=Path, metavar="DIR", help="where dict.*.txt are, if not beside SOURCE")
+    add("--bpe-codes", type=Path, metavar="FILE", help="the merges of subword-nmt, if not beside SOURCE")
+    add(
+        "--spm",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the sentencepiece model, if not beside SOURCE; give it again for a target language with another one",
+    )
     add("--force", action="store_true", help="replace an existing bundle")
     add("--json", action="store_true", help="print the manifest as JSON instead of tables")
 
@@ -96,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Export and print the summary."""
     from rich.console import Console
 
-    from dragoman.export.checkpoint import TokenLimits
+    from dragoman.export.checkpoint import CompanionFiles, TokenLimits
     from dragoman.export.pipeline import ExportOptions, export_bundle
     from dragoman.export.progress import TerminalStages
     from dragoman.export.report import print_report
@@ -117,6 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
         limits=TokenLimits(arguments.max_source_tokens, arguments.max_target_tokens),
         force=arguments.force,
         lowering=arguments.lowering,
+        format_name=arguments.format,
+        companions=CompanionFiles(arguments.dictionaries, arguments.bpe_codes, tuple(arguments.spm)),
     )
     with interrupted_by_sigterm(), TerminalStages(Console(stderr=True)) as stages:
         report = export_bundle(options, stages)

@@ -6,7 +6,6 @@ report = export_bundle(ExportOptions(Path("opus-mt-en-de"), Path("bundles/en-de"
 from __future__ import annotations
 
 import gc
-import importlib.util
 import resource
 import sys
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from dragoman.bundle.manifest import (
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
 from dragoman.errors import UsageError
 from dragoman.export.calibration import CalibrationText, calibrate
-from dragoman.export.checkpoint import Checkpoint, TokenLimits, read_checkpoint
+from dragoman.export.checkpoint import Checkpoint, CompanionFiles, TokenLimits, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration, lowering_named
 from dragoman.export.progress import QuietStages, Stages
@@ -43,10 +42,10 @@ from dragoman.export.tensorrt import (
     fill_engine_cache,
     find_toolchain,
 )
-from dragoman.export.verification.answers import Original
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
 from dragoman.export.verification.exported import GraphModel
+from dragoman.export.verification.references import open_reference
 
 __all__ = ["ExportOptions", "ExportReport", "export_bundle"]
 
@@ -61,6 +60,7 @@ class ExportOptions:
     `engine_cache` is a directory for the engines that ONNX Runtime builds on this machine's GPU, for a server to find.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     weights that mean nothing, whose answers nobody will read.
+    `format_name` says what `checkpoint` is where it is not recognised; `companions` are files that do not lie beside it.
     """
 
     checkpoint: Path
@@ -76,6 +76,8 @@ class ExportOptions:
     force: bool = False
     lowering: Lowering | None = None
     verify: bool = True
+    format_name: str | None = None
+    companions: CompanionFiles = field(default_factory=CompanionFiles)
 
     def __post_init__(self) -> None:
         if not self.verify and (self.verify_file is not None or self.max_quality_loss is not None):
@@ -130,7 +132,9 @@ class _Export:
     def run(self) -> ExportReport:
         with staged_directory(self._options.output, force=self._options.force) as staging:
             with self._stages.stage("read the checkpoint"):
-                original = read_checkpoint(self._options.checkpoint, self._options.limits)
+                original = read_checkpoint(
+                    self._options.checkpoint, self._options.limits, self._options.companions, self._options.format_name
+                )
             original.tokenizer_plan.write(staging)
             tokenizer = open_tokenizer(staging, original.tokenizer, original.tokens)
             checkpoint = self._shortened(original, tokenizer)
@@ -216,7 +220,7 @@ class _Export:
         staging: Path,
     ) -> Verification:
         with self._stages.stage("load the original"):
-            reference = _original(original)
+            reference = open_reference(original)
         judge = Judge(
             reference,
             tokenizer,
@@ -239,18 +243,6 @@ class _Export:
         return judge.verdict(
             cases, self._options.precision, self._options.max_quality_loss, self._options.shortlist is not None
         )
-
-
-def _original(checkpoint: Checkpoint) -> Original:
-    """Hugging Face where it is installed: it shares no code with us. Else our own module."""
-    if importlib.util.find_spec("transformers") is not None:
-        from dragoman.export.verification.original import HuggingFaceModel
-
-        checkpoint.model.to("meta")  # the graphs hold the weights now, and theirs come beside them
-        return HuggingFaceModel(checkpoint.directory, checkpoint.tokens)
-    from dragoman.export.verification.eager import EagerModel
-
-    return EagerModel(checkpoint.model, checkpoint.tokens)
 
 
 def _peak_memory_bytes() -> int:

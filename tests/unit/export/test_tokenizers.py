@@ -92,7 +92,7 @@ def plain(pair: Pair, text: str) -> list[int]:
     """
     entry, unknown = pair.checkpoint.tokenizer, pair.checkpoint.tokens.unknown
     if entry.kind == "sentencepiece":
-        model = sentencepiece.SentencePieceProcessor(model_file=str(pair.checkpoint.directory / entry.files["model"]))
+        model = sentencepiece.SentencePieceProcessor(model_file=str(pair.checkpoint.source / entry.files["model"]))
         offset = {"PegasusTokenizer": 103, "T5Tokenizer": 0}.get(type(pair.theirs).__name__, 1)
         return [unknown if piece == model.unk_id() else piece + offset for piece in model.encode(text)]
     strips = entry.kind != "bytes" and not isinstance(pair.theirs, transformers.BartTokenizer)

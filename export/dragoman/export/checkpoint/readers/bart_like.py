@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError
-from dragoman.export.checkpoint.readers.protocol import TokenLimits
+from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.settings import Settings
 from dragoman.export.transformer import TransformerConfig
 from dragoman.export.transformer.config import Activation

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.readers.bart_like import BartLikeReader
-from dragoman.export.checkpoint.readers.protocol import TokenLimits
 from dragoman.export.checkpoint.settings import Settings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan, marian_plan
 from dragoman.export.transformer import TransformerConfig

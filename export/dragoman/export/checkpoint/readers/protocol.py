@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.settings import Settings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.checkpoint.weights import WeightNames
 from dragoman.export.transformer import TransformerConfig
 
-__all__ = ["Reader", "TokenLimits"]
-
-DEFAULT_TOKENS = 512
-"""The limit of a model whose positions have none, unless one is asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLimits:
-    """The longest source and target that are asked for; None: as long as the model's positions go."""
-
-    max_source_tokens: int | None = None
-    max_target_tokens: int | None = None
+__all__ = ["Reader"]
 
 
 class Reader(WeightNames, Protocol):

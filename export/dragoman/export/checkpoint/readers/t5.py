@@ -13,8 +13,8 @@ from torch import Tensor
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.files import read_settings
+from dragoman.export.checkpoint.limits import DEFAULT_TOKENS, TokenLimits
 from dragoman.export.checkpoint.readers.bart_like import ACTIVATIONS
-from dragoman.export.checkpoint.readers.protocol import DEFAULT_TOKENS, TokenLimits
 from dragoman.export.checkpoint.settings import Settings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan, bytes_plan, google_plan
 from dragoman.export.transformer import TransformerConfig

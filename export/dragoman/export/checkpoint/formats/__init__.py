@@ -1,0 +1,30 @@
+"""One module for each way of storing a trained model. The first format that recognises a path opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dragoman.errors import CheckpointError, UsageError
+from dragoman.export.checkpoint.formats.hugging_face import HuggingFaceFormat
+from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference, SourceFormat
+
+__all__ = ["FORMATS", "CompanionFiles", "OpenedSource", "Reference", "SourceFormat", "format_of"]
+
+FORMATS: tuple[SourceFormat, ...] = (HuggingFaceFormat(),)
+"""In the order in which they are asked: those with a signature first, Hugging Face's, a mere config.json, last."""
+
+
+def format_of(source: Path, name: str | None = None) -> SourceFormat:
+    """The format of `source`, or the one that is named."""
+    if name is not None:
+        named = next((one for one in FORMATS if one.name == name), None)
+        if named is None:
+            raise UsageError(f"--format {name} is not known; there are {', '.join(one.name for one in FORMATS)}")
+        return named
+    if not source.exists():
+        raise CheckpointError(f"{source} is not a checkpoint: no such directory or file")
+    for one in FORMATS:
+        if one.recognises(source):
+            return one
+    looked = "".join(f"\n  {one.name}: {one.looks_for}" for one in FORMATS)
+    raise CheckpointError(f"{source} has no format that dragoman knows; name it with --format. What was looked for:{looked}")

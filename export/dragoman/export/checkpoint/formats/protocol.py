@@ -1,0 +1,69 @@
+"""What one source format knows, and what opening a checkpoint gives, whichever format it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from dragoman.bundle.manifest import SpecialTokens
+from dragoman.export.checkpoint.limits import TokenLimits
+from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
+from dragoman.export.checkpoint.weights import WeightNames
+from dragoman.export.transformer import TransformerConfig
+from dragoman.search.options import DecodingOptions
+
+__all__ = ["CompanionFiles", "OpenedSource", "Reference", "SourceFormat"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompanionFiles:
+    """Files that belong to a checkpoint and lie elsewhere; a format that finds its own needs none.
+
+    `dictionaries`: a directory with dict.*.txt. `sentencepiece`: one model for both sides, or the source's and the target's.
+    """
+
+    dictionaries: Path | None = None
+    bpe_codes: Path | None = None
+    sentencepiece: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An implementation that shares no code with us and runs the same files: the judge of the export."""
+
+    library: Literal["transformers", "ctranslate2"]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """A trained model as its format describes it. Nothing of `weights` is in memory until a tensor is asked for."""
+
+    name: str
+    architecture: str
+    config: TransformerConfig
+    weights: Mapping[str, Tensor]
+    weight_names: WeightNames
+    tokens: SpecialTokens
+    generation: DecodingOptions
+    tokenizer_plan: TokenizerPlan
+    reference: Reference | None = None  # None: nobody else runs these files; our own module judges the graphs
+
+
+class SourceFormat(Protocol):
+    """One way of storing a trained model."""
+
+    name: str
+    """As --format spells it."""
+    looks_for: str
+    """What it is recognised by, for whoever has a path that no format recognises."""
+
+    def recognises(self, source: Path) -> bool:
+        """Whether `source`, a file or a directory that exists, has this format. It reads no more than a header."""
+
+    def open(self, source: Path, limits: TokenLimits, companions: CompanionFiles) -> OpenedSource:
+        """The model in `source`; CheckpointError says what is wrong with it."""

@@ -1,0 +1,37 @@
+"""How long sources and targets may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dragoman.errors import UsageError
+from dragoman.export.transformer import TransformerConfig
+
+__all__ = ["DEFAULT_TOKENS", "TokenLimits"]
+
+DEFAULT_TOKENS = 512
+"""The limit of a model whose positions have none, unless one is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """The longest source and target that are asked for; None: as long as the model's positions go."""
+
+    max_source_tokens: int | None = None
+    max_target_tokens: int | None = None
+
+    def source(self, config: TransformerConfig) -> int:
+        """The longest source of a model; UsageError when more is asked for than it has positions."""
+        return _within(self.max_source_tokens, config.max_source_positions, "source")
+
+    def target(self, config: TransformerConfig) -> int:
+        """The longest target."""
+        return _within(self.max_target_tokens, config.max_target_positions, "target")
+
+
+def _within(asked: int | None, positions: int, side: str) -> int:
+    if asked is None:
+        return positions
+    if not 1 <= asked <= positions:
+        raise UsageError(f"--max-{side}-tokens {asked} must be between 1 and the model's {positions} positions")
+    return asked

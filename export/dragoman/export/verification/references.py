@@ -1,0 +1,26 @@
+"""Who judges an export: an independent implementation of the same files where it is installed, else our own module."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from dragoman.export.checkpoint import Checkpoint
+from dragoman.export.verification.answers import Original
+
+__all__ = ["open_reference"]
+
+
+def open_reference(checkpoint: Checkpoint) -> Original:
+    """The checkpoint's reference. Its name says which it is, and goes to the report and the manifest.
+
+    An independent one reads the files by itself: the weights of `checkpoint` are given up before.
+    """
+    reference = checkpoint.reference
+    if reference is not None and importlib.util.find_spec(reference.library) is not None:
+        from dragoman.export.verification.original import HuggingFaceModel
+
+        checkpoint.model.to("meta")  # the graphs hold the weights now, and theirs come beside them
+        return HuggingFaceModel(reference.path, checkpoint.tokens)
+    from dragoman.export.verification.eager import EagerModel
+
+    return EagerModel(checkpoint.model, checkpoint.tokens)
