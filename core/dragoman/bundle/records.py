@@ -31,7 +31,7 @@ Precision = Literal["fp32", "fp16", "int8"]
 Lowering = Literal["native", "cpu", "portable"]
 Role = Literal["encoder", "decoder"]
 Target = Literal["cpu", "cuda", "tensorrt"]
-TokenizerKind = Literal["marian", "m2m100", "sentencepiece", "tokenizers", "bytes"]
+TokenizerKind = Literal["marian", "m2m100", "sentencepiece", "tokenizers", "bytes", "vocabulary", "subword_nmt"]
 
 Width = Annotated[int, Range(1, 1 << 16)]
 Layers = Annotated[int, Range(1, 1024)]

@@ -37,6 +37,8 @@ def open_tokenizer(directory: Path, files: TokenizerFiles, tokens: SpecialTokens
         "sentencepiece": _sentencepiece,
         "tokenizers": _tokenizers,
         "bytes": _bytes,
+        "vocabulary": _words,
+        "subword_nmt": _subwords,
     }
     if files.kind not in openers:
         raise BundleError(f"tokenizer kind {files.kind!r} is not known to this dragoman (known: {', '.join(openers)})")
@@ -71,3 +73,15 @@ def _bytes(directory: Path, files: TokenizerFiles, tokens: SpecialTokens) -> Tok
     from dragoman.bundle.tokenizer_bytes import ByteTokenizer
 
     return ByteTokenizer(files)
+
+
+def _words(directory: Path, files: TokenizerFiles, tokens: SpecialTokens) -> Tokenizer:
+    from dragoman.bundle.tokenizer_vocabulary import VocabularyTokenizer
+
+    return VocabularyTokenizer(directory, files, tokens)
+
+
+def _subwords(directory: Path, files: TokenizerFiles, tokens: SpecialTokens) -> Tokenizer:
+    from dragoman.bundle.tokenizer_vocabulary import SubwordTokenizer
+
+    return SubwordTokenizer(directory, files, tokens)

@@ -9,9 +9,10 @@ from typing import Any
 
 from dragoman.bundle.integrity import path_in_bundle
 from dragoman.bundle.manifest import TokenizerFiles
+from dragoman.bundle.strict_json import read_json_file
 from dragoman.errors import BundleError
 
-__all__ = ["BaseTokenizer", "open_sentencepiece", "tokenizer_file"]
+__all__ = ["BaseTokenizer", "open_sentencepiece", "read_vocabulary", "tokenizer_file"]
 
 
 class BaseTokenizer(abc.ABC):
@@ -55,3 +56,14 @@ def open_sentencepiece(path: Path) -> Any:  # noqa: ANN401 - sentencepiece has n
         return sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError) as error:
         raise BundleError(f"{path} is not a sentencepiece model: {error}") from error
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Pieces and their ids, a JSON object."""
+    try:
+        loaded = read_json_file(path)
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path} is not a vocabulary: {error}") from error
+    if not isinstance(loaded, dict) or not all(type(index) is int for index in loaded.values()):
+        raise BundleError(f"{path} is not a vocabulary: it must map pieces to ids")
+    return loaded

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
-from dragoman.bundle.strict_json import read_json_file
-from dragoman.bundle.tokenizer_base import BaseTokenizer, open_sentencepiece, tokenizer_file
-from dragoman.errors import BundleError, InvalidRequest
+from dragoman.bundle.tokenizer_base import BaseTokenizer, open_sentencepiece, read_vocabulary, tokenizer_file
+from dragoman.errors import InvalidRequest
 
 __all__ = ["MarianTokenizer", "PiecesTokenizer"]
 
@@ -24,9 +23,9 @@ class PiecesTokenizer(BaseTokenizer):
         self._target = self._source
         if "target_model" in files.files:
             self._target = open_sentencepiece(tokenizer_file(directory, files, "target_model"))
-        self._source_ids = self._target_ids = _vocabulary(tokenizer_file(directory, files, "source_vocabulary"))
+        self._source_ids = self._target_ids = read_vocabulary(tokenizer_file(directory, files, "source_vocabulary"))
         if "target_vocabulary" in files.files:
-            self._target_ids = _vocabulary(tokenizer_file(directory, files, "target_vocabulary"))
+            self._target_ids = read_vocabulary(tokenizer_file(directory, files, "target_vocabulary"))
         self._unknown = tokens.unknown if tokens.unknown is not None else self._source_ids.get("<unk>", tokens.eos)
         self._pieces = {index: piece for piece, index in self._target_ids.items()}
         self._special = frozenset({tokens.pad, tokens.eos, tokens.decoder_start, self._unknown}) | self._silent
@@ -79,13 +78,3 @@ class MarianTokenizer(PiecesTokenizer):
                 return [], text
             raise InvalidRequest(f"the model has no language token {code[:20] + closed!r}; it has {', '.join(known[:12])}")
         return [token], rest.lstrip()
-
-
-def _vocabulary(path: Path) -> dict[str, int]:
-    try:
-        loaded = read_json_file(path)
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{path} is not a vocabulary: {error}") from error
-    if not isinstance(loaded, dict) or not all(type(index) is int for index in loaded.values()):
-        raise BundleError(f"{path} is not a vocabulary: it must map pieces to ids")
-    return loaded
