@@ -34,7 +34,8 @@ WIRE_VERSION = 2
 """Every DETAILS and MODEL_INFO names it as `wire_version`; a client that reads another one says so instead of guessing.
 
 A new field does not change it; one that is gone or means something else does. Version 2: the bundle is chosen by the tensor
-MODEL instead of an option, and a stream is refused by its last response (`DETAILS.error`) instead of an error response."""
+MODEL instead of an option, a stream is refused by its last response (`DETAILS.error`) instead of an error response, and the
+option `split` replaces `long_input`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ MODEL = Tensor("MODEL", "BYTES", (1,), optional=True)
 OPTIONS = Tensor("OPTIONS", "BYTES", (1,), optional=True)
 """A JSON object, UTF-8. For translate, translate_stream and encoder: the fields of DecodingOptions that differ from
 the model's own, and beside them `source_language` and `target_language` (BCP 47, or the model's own codes), `request_id`,
-`timeout_ms`, `priority` ("interactive" | "batch"), `prefix_text` (forced start of the translation), `long_input`
-("split" | "refuse"), `cache` (false: do not answer from the response cache)."""
+`timeout_ms`, `priority` ("interactive" | "batch"), `prefix_text` (forced start of the translation), `split`
+("sentence" | "line" | "none"), `cache` (false: do not answer from the response cache)."""
 
 TRANSLATION = Tensor("TRANSLATION", "BYTES", (-1, -1))
 """(texts, hypotheses), best first."""

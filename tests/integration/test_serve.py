@@ -80,8 +80,8 @@ class TestDocuments:
     def test_a_sentence_that_is_too_long_is_split_or_refused_as_asked(self, caller: Caller) -> None:
         endless = "and then he said, " * 400
         assert caller.translate([endless], cache=False).details["texts"][0]["parts"] > 1
-        with pytest.raises(grpc.RpcError, match="a sentence of 7199 characters has more tokens than the model takes"):
-            caller.translate([endless], long_input="refuse")
+        with pytest.raises(grpc.RpcError, match="a text of 7199 characters has more tokens than the model takes"):
+            caller.translate([endless], split="none")
 
     def test_stream_in_their_own_order(self, caller: Caller) -> None:
         text = "Tom is reading a book in the garden.\nIt is raining.\n\nWhere is the station?"

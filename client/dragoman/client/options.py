@@ -9,8 +9,9 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, TypedDict, TypeVar
+from typing import Literal, TypedDict, TypeVar, get_args
 
+from dragoman.bundle.records import Segmentation
 from dragoman.client.rendering import OutputFormat
 from dragoman.client.windows import Window
 from dragoman.errors import InvalidRequest
@@ -44,7 +45,7 @@ class RequestOptions(TypedDict, total=False):
     seed: int | None
     source_language: str | None
     target_language: str | None
-    long_input: Literal["split", "refuse"] | None
+    split: Segmentation | None
     priority: Literal["interactive", "batch"] | None
     cache: bool | None
     request_id: str | None
@@ -67,7 +68,7 @@ class FileOptions(LineOptions, total=False):
 
 _DECODING = frozenset(spec.name for spec in fields(DecodingOptions))
 _SENT = frozenset(RequestOptions.__annotations__) - {"timeout_s"}
-_CHOICES = {"long_input": ("split", "refuse"), "priority": ("interactive", "batch")}
+_CHOICES = {"split": get_args(Segmentation), "priority": ("interactive", "batch")}
 
 
 _TEXTUAL = ("source_language", "target_language", "prefix_text", "request_id")

@@ -25,6 +25,7 @@ from dragoman.bundle.records import (
     Precision,
     Profile,
     Role,
+    Segmentation,
     SpecialTokens,
     StoredTensor,
     Target,
@@ -52,6 +53,7 @@ __all__ = [
     "Precision",
     "Profile",
     "Role",
+    "Segmentation",
     "SpecialTokens",
     "StoredTensor",
     "Target",
@@ -86,6 +88,7 @@ class Manifest:
     kept_in_fp32: tuple[str, ...] = ()
     engines: tuple[Engine, ...] = ()
     languages: Languages | None = None
+    segmentation: Segmentation = "sentence"
 
     def graph(self, role: Role, lowering: Lowering) -> Graph:
         """The graph of that role and lowering; BundleError when the bundle was exported without it."""

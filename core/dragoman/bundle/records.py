@@ -18,6 +18,7 @@ __all__ = [
     "Precision",
     "Profile",
     "Role",
+    "Segmentation",
     "SpecialTokens",
     "StoredTensor",
     "Target",
@@ -31,6 +32,8 @@ Precision = Literal["fp32", "fp16", "int8"]
 Lowering = Literal["native", "cpu", "portable"]
 Role = Literal["encoder", "decoder"]
 Target = Literal["cpu", "cuda", "tensorrt"]
+Segmentation = Literal["sentence", "line", "none"]
+"""What a model takes at a time, as it was trained: sentences, lines, or texts as they are."""
 TokenizerKind = Literal["marian", "m2m100", "sentencepiece", "tokenizers", "bytes", "vocabulary", "subword_nmt"]
 
 Width = Annotated[int, Range(1, 1 << 16)]

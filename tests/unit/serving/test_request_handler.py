@@ -22,7 +22,7 @@ from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process import request_handler
 from dragoman.serving.process.request_handler import RequestHandler
-from dragoman.serving.process.requests import Part
+from dragoman.serving.process.requests import PartOwner
 from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.serving.runtime.fake import FakeRuntime
 
@@ -259,7 +259,7 @@ class TestCache:
         assert server.details(2)["texts"][0]["cached"]
 
     @pytest.mark.parametrize(
-        "change", [{"beam_size": 2}, {"max_length": 3}, {"prefix_text": "a"}, {"long_input": "refuse"}, {"sampling": True}]
+        "change", [{"beam_size": 2}, {"max_length": 3}, {"prefix_text": "a"}, {"split": "line"}, {"sampling": True}]
     )
     def test_whatever_changes_the_answer_is_part_of_the_question(self, change: dict[str, object]) -> None:
         server = Server()
@@ -404,8 +404,8 @@ class TestFairShares:
         assert any(part.request.number == 2 for part in owners(server.engine))
 
 
-def owners(engine: Engine) -> list[Part]:
-    return [sequence.owner for sequence in engine._active if isinstance(sequence.owner, Part)]
+def owners(engine: Engine) -> list[PartOwner]:
+    return [sequence.owner for sequence in engine._active if isinstance(sequence.owner, PartOwner)]
 
 
 class TestLanguages:

@@ -16,7 +16,7 @@ from dragoman.bundle.manifest import Dimensions, ModelCard
 from dragoman.errors import InvalidRequest
 from dragoman.search.options import DECODING_OPTIONS, DecodingOptions
 from dragoman.serving.process.options import OptionsReader, RequestOptions
-from dragoman.serving.process.texts import check_sizes, read_text
+from dragoman.serving.text.reading import check_sizes, read_text
 from dragoman.wire import Limits
 
 LIMITS = Limits(max_texts=3, max_text_bytes=100, max_request_bytes=250, max_options_bytes=8192)
@@ -35,7 +35,7 @@ DEFAULTS = DecodingOptions(beam_size=4, length_penalty=0.6)
 PAIR = language_resolver(dataclasses.replace(MANIFEST, model=ModelCard("en-de", "MarianMTModel", 1, "en", "de")))
 TOKENS = {">>deu<<": 7, ">>nld<<": 9}
 READER = OptionsReader(DIMENSIONS, DEFAULTS, LIMITS, PAIR)
-OWN = {"request_id", "timeout_ms", "priority", "prefix_text", "long_input", "cache", "source_language", "target_language"}
+OWN = {"request_id", "timeout_ms", "priority", "prefix_text", "split", "cache", "source_language", "target_language"}
 
 
 def read(options: object, reader: OptionsReader = READER) -> RequestOptions:
@@ -90,9 +90,9 @@ class TestOptions:
         assert read({"beam_size": 2}).decoding == DecodingOptions(beam_size=2, length_penalty=0.6)
 
     def test_what_is_beside_the_search_is_read(self) -> None:
-        options = read({"timeout_ms": 250, "priority": "batch", "prefix_text": "Wo", "long_input": "refuse", "cache": False})
+        options = read({"timeout_ms": 250, "priority": "batch", "prefix_text": "Wo", "split": "line", "cache": False})
         assert (options.timeout_s, options.priority, options.prefix_text) == (0.25, "batch", "Wo")
-        assert (options.long_input, options.cache) == ("refuse", False)
+        assert (options.split, options.cache) == ("line", False)
 
     def test_null_is_as_good_as_nothing_where_there_is_no_default(self) -> None:
         options = read({"timeout_ms": None, "request_id": None, "source_language": None, "target_language": None})
@@ -124,7 +124,7 @@ class TestOptions:
             ({"timeout_ms": 10**9}, "at most 600000"),
             ({"priority": "urgent"}, "must be one of interactive, batch"),
             ({"priority": ["batch"]}, "must be one of"),
-            ({"long_input": "cut"}, "must be one of split, refuse"),
+            ({"split": "words"}, "must be one of sentence, line, none"),
             ({"cache": "no"}, "must be true or false"),
             ({"request_id": ""}, "printable"),
             ({"request_id": "a\nb"}, "printable"),

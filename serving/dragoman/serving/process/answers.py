@@ -9,18 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.serving.engine import Timings
+from dragoman.serving.text.joining import TextHypothesis
 from dragoman.wire import WIRE_VERSION
 
-__all__ = ["TextAnswer", "TextHypothesis", "details", "translation_parts"]
-
-
-@dataclass(frozen=True, slots=True)
-class TextHypothesis:
-    """One translation of a whole text; `tokens` counts those of all its parts."""
-
-    text: str
-    score: float
-    tokens: int
+__all__ = ["TextAnswer", "details", "translation_parts"]
 
 
 @dataclass(frozen=True, slots=True)

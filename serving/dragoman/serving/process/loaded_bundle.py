@@ -14,12 +14,15 @@ from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.bundle.tokenizer_pieces import MarianTokenizer
 from dragoman.errors import InvalidRequest, ServeError
-from dragoman.serving.documents import Document, plan_document
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import open_model
 from dragoman.serving.process.options import OptionsReader, RequestOptions
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
+from dragoman.serving.text.blocks import plain_text
+from dragoman.serving.text.document import Document
+from dragoman.serving.text.fitting import Measure
+from dragoman.serving.text.planning import Splitting, plan_document
 
 __all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
 
@@ -48,19 +51,22 @@ class LoadedBundle:
         self._count_word = lru_cache(maxsize=4096)(self._count)
 
     def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
-        """The parts that `text` is translated in: itself, or its sentences when it is too long or has several lines."""
+        """The parts that `text` is translated in: its sentences, its lines, or itself."""
         lead = self.languages.leading_token(text)
         if lead and options.target_language is not None:
             raise InvalidRequest(
                 f"the text begins with {lead.strip()} and the request has a target_language; use one of the two"
             )
+        room = self.manifest.dimensions.max_source_tokens - len(options.language_tokens)
         return plan_document(
-            text,
-            self._count_tokens,
-            self.manifest.dimensions.max_source_tokens - len(options.language_tokens),
-            lead=lead,
-            language=self.manifest.model.source_language,
-            long_input=options.long_input,
+            plain_text(text[len(lead) :]),
+            Measure(self._count_tokens, room, lead),
+            Splitting(
+                options.split or self.manifest.segmentation,
+                refuse_long=options.split == "none",
+                language=options.source_language or self.manifest.model.source_language,
+            ),
+            lead,
         )
 
     def _count_tokens(self, text: str) -> int:

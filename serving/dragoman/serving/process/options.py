@@ -16,12 +16,11 @@ from typing import Any, Literal, NoReturn, get_args
 
 from dragoman.bundle.language_codes import MAX_CODE_CHARACTERS
 from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageResolver, LanguageTokens
-from dragoman.bundle.manifest import Dimensions
+from dragoman.bundle.manifest import Dimensions, Segmentation
 from dragoman.errors import InvalidRequest
 from dragoman.search.constraints import check_tokens
 from dragoman.search.option_types import Boolean, Choice, Number, OptionType, Text, refuse_unknown
 from dragoman.search.options import DECODING_OPTIONS, DecodingOptions, from_mapping
-from dragoman.serving.documents import LongInput
 from dragoman.wire import Limits
 
 __all__ = ["OptionsReader", "Priority", "RequestOptions", "parse_object"]
@@ -43,7 +42,7 @@ class RequestOptions:
     timeout_s: float | None = None
     priority: Priority = "interactive"
     prefix_text: str = ""
-    long_input: LongInput = "split"
+    split: Segmentation | None = None
     cache: bool = True
     source_language: str | None = None
     target_language: str | None = None
@@ -57,7 +56,7 @@ class RequestOptions:
 
     def cache_key(self, text: str) -> tuple[object, ...]:
         """Everything that changes the translation of `text`."""
-        return text, self.decoding, self.prefix_text, self.long_input, self.language_tokens
+        return text, self.decoding, self.prefix_text, self.split, self.language_tokens
 
 
 class OptionsReader:
@@ -73,7 +72,7 @@ class OptionsReader:
             "timeout_ms": Number(0, limits.max_timeout_ms, above=True, optional=True),
             "priority": Choice(get_args(Priority)),
             "prefix_text": Text(limits.max_options_bytes),
-            "long_input": Choice(get_args(LongInput)),
+            "split": Choice(get_args(Segmentation)),
             "cache": Boolean(),
             "source_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),

@@ -21,11 +21,12 @@ from dragoman.serving.process.arrivals import read_arrival
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.request_metrics import RequestMetrics
-from dragoman.serving.process.requests import Part, TextState, TranslationRequest
+from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
-from dragoman.serving.process.text_stream import TextStream
-from dragoman.serving.process.texts import check_sizes, read_text
+from dragoman.serving.text.document import Part
+from dragoman.serving.text.reading import check_sizes, read_text
+from dragoman.serving.text.stream import TextStream
 from dragoman.wire import ErrorCode
 
 __all__ = ["RequestHandler"]
@@ -138,10 +139,12 @@ class RequestHandler:
                 continue
             for _ in self._plan(request, text):
                 yield Yield.PAUSE
+            if text.is_complete:  # nothing in it is to be translated
+                self._take_answer(request, text)
             for position, part in enumerate(text.document.parts):
                 if request.submitted:
                     yield Yield.PAUSE  # behind the others
-                sequence = self._sequence(request, Part(request, text, position), part)
+                sequence = self._sequence(request, PartOwner(request, text, position), part)
                 while not self._try_submit(request, sequence):
                     self._parked[request] = None
                     yield Yield.PARK
@@ -152,11 +155,11 @@ class RequestHandler:
         if request.wants_stream:
             request.stream = TextStream(document, self._bundle.tokenizer.decode)
 
-    def _sequence(self, request: TranslationRequest, owner: Part, text: str) -> Sequence:
+    def _sequence(self, request: TranslationRequest, owner: PartOwner, part: Part) -> Sequence:
         options = request.options
         return Sequence(
-            options.language_tokens.wrap(self._bundle.tokenizer.encode(text)),
-            self._first_options(request) if owner.position == 0 else options.decoding,
+            options.language_tokens.wrap(self._bundle.tokenizer.encode(owner.text.document.lead + part.text)),
+            part.options(self._first_options(request) if owner.position == 0 else options.decoding),
             priority=options.priority,
             deadline_s=request.deadline_s,
             stream=request.wants_stream,
@@ -213,7 +216,7 @@ class RequestHandler:
     def handle(self, event: Progress | Finished) -> None:
         """Something has happened to a part of a text."""
         part = event.sequence.owner
-        if not isinstance(part, Part):
+        if not isinstance(part, PartOwner):
             return  # not ours
         request = part.request
         try:
@@ -225,7 +228,7 @@ class RequestHandler:
         except Exception as error:
             self._fail(request, error)
 
-    def _take_result(self, part: Part, sequence: Sequence) -> None:
+    def _take_result(self, part: PartOwner, sequence: Sequence) -> None:
         request, text, position = part
         if request.ended:
             return
@@ -236,11 +239,15 @@ class RequestHandler:
         if request.stream is not None:
             self._send_chunk(request, request.stream.finished(position, best))
         if text.is_complete:
-            answer = text.finish()
-            self._metrics.text_done(request, text)
-            if self._cache.enabled and request.options.may_be_cached:
-                self._cache.put(request.options.cache_key(text.text), answer, answer.size_bytes + 2 * len(text.text))
-            self._text_is_done(request)
+            self._take_answer(request, text)
+
+    def _take_answer(self, request: TranslationRequest, text: TextState) -> None:
+        """All parts of a text are back."""
+        answer = text.finish(request.arrived_s)
+        self._metrics.text_done(request, text)
+        if self._cache.enabled and request.options.may_be_cached:
+            self._cache.put(request.options.cache_key(text.text), answer, answer.size_bytes + 2 * len(text.text))
+        self._text_is_done(request)
 
     def _send_chunk(self, request: TranslationRequest, chunk: str) -> None:
         if chunk:

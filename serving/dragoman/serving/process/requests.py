@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dragoman.search import DecodingOptions
 from dragoman.serving import engine
-from dragoman.serving.documents import Document
 from dragoman.serving.engine import Timings
 from dragoman.serving.link.channel import Channel
-from dragoman.serving.process.answers import TextAnswer, TextHypothesis
+from dragoman.serving.process.answers import TextAnswer
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.task_queue import Task
-from dragoman.serving.process.text_stream import TextStream
+from dragoman.serving.text.document import Document
+from dragoman.serving.text.joining import JoinedHypothesis, TextHypothesis
+from dragoman.serving.text.stream import TextStream
 
-__all__ = ["Part", "TextState", "TranslationRequest"]
+__all__ = ["PartOwner", "TextState", "TranslationRequest"]
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -33,7 +35,7 @@ class TextState:
         self.answer: TextAnswer | None = None
         self.timings: Timings | None = None
         self.cached = False
-        self._columns: list[_Column] = []
+        self._columns: list[JoinedHypothesis] = []
         self._early: dict[int, list[TextHypothesis]] = {}  # parts whose predecessors are not back
         self._joined, self._width = 0, 0
         self._finish, self._source_tokens = "eos", 0
@@ -41,11 +43,12 @@ class TextState:
     def plan(self, document: Document, num_hypotheses: int) -> None:
         """These are the parts; nothing of them is back."""
         self.document = document
-        self._columns = [_Column(document.gaps[0]) for _ in range(num_hypotheses)]
+        self._columns = [JoinedHypothesis(document.gaps[0]) for _ in range(num_hypotheses)]
 
     def take(self, part: int, sequence: engine.Sequence, decode: Decode) -> str:
         """A part is back; its best translation."""
-        found = [TextHypothesis(decode(one.tokens), one.score, len(one.tokens)) for one in sequence.hypotheses]
+        restored = self.document.parts[part].restored
+        found = [TextHypothesis(restored(decode(one.tokens)), one.score, len(one.tokens)) for one in sequence.hypotheses]
         if sequence.hypotheses[0].finish == "length":
             self._finish = "length"
         self._source_tokens += len(sequence.source)
@@ -60,10 +63,13 @@ class TextState:
         """Whether all parts are back."""
         return self._joined == len(self.document.parts)
 
-    def finish(self) -> TextAnswer:
+    def finish(self, arrived_s: float) -> TextAnswer:
         """The answer of a text that is complete."""
+        if self.timings is None:  # no part of it went through the engine
+            took_s = time.monotonic() - arrived_s
+            self.timings = Timings(took_s, took_s, took_s, 0)
         self.answer = TextAnswer(
-            hypotheses=tuple(column.hypothesis() for column in self._columns[: self._width]),
+            hypotheses=tuple(column.whole() for column in self._columns[: max(self._width, 1)]),
             source_tokens=self._source_tokens,
             parts=self._joined,
             finish=self._finish,
@@ -77,29 +83,6 @@ class TextState:
         self._width = max(self._width, len(hypotheses))
         for rank, column in enumerate(self._columns):
             column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined])
-
-
-class _Column:
-    """One hypothesis of a text, as it grows."""
-
-    __slots__ = ("_only_score", "_pieces", "_tokens", "_weighted")
-
-    def __init__(self, gap: str) -> None:
-        self._pieces = [gap]
-        self._tokens, self._weighted = 0, 0.0
-        self._only_score: float | None = None
-
-    def add(self, part: TextHypothesis, gap: str) -> None:
-        """The next part, and what stands behind it."""
-        self._only_score = part.score if len(self._pieces) == 1 else None
-        self._pieces += (part.text, gap)
-        self._tokens += part.tokens
-        self._weighted += part.score * part.tokens
-
-    def hypothesis(self) -> TextHypothesis:
-        """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
-        score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score
-        return TextHypothesis("".join(self._pieces), score, self._tokens)
 
 
 def _together(one: Timings, other: Timings) -> Timings:
@@ -151,7 +134,7 @@ class TranslationRequest:
         return None if self.options.timeout_s is None else self.arrived_s + self.options.timeout_s
 
 
-class Part(NamedTuple):
+class PartOwner(NamedTuple):
     """The owner of a sequence: which part of which text of which request it is."""
 
     request: TranslationRequest

@@ -24,7 +24,7 @@ from dragoman.serving.process.arrivals import read_arrival
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import parse_object
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
-from dragoman.serving.process.texts import check_sizes, read_text
+from dragoman.serving.text.reading import check_sizes, read_text
 from dragoman.wire import WIRE_VERSION, ErrorCode
 
 __all__ = ["SessionHandler"]

@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-__all__ = ["sentence_spans", "weak_spans"]
+__all__ = ["line_spans", "sentence_spans", "stripped_span", "weak_spans"]
 
 _CLOSING = "\"'”’»›)]}）】」』〉》"
 _OPENING = "\"'“‘„‚«‹([{（【「『〈《¿¡–—-"
@@ -63,22 +63,32 @@ _STARTERS = _words("""
 """Words that begin a sentence rather than go on after U.S. or p.m."""
 
 
-def sentence_spans(text: str, language: str | None = None) -> Iterator[tuple[int, int] | None]:
-    """Start and end of each sentence; between them is only white space. A line break always ends a sentence.
+def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int] | None]:
+    """Start and end of each line of text[start:end], without the white space around it. None is a pause."""
+    for seen, line in enumerate(_LINE.finditer(text, start, len(text) if end is None else end), 1):
+        if seen % _MARKS_BETWEEN_PAUSES == 0:
+            yield None
+        yield from stripped_span(text, *line.span())
+
+
+def sentence_spans(
+    text: str, language: str | None = None, start: int = 0, end: int | None = None
+) -> Iterator[tuple[int, int] | None]:
+    """Start and end of each sentence of text[start:end]; between them is only white space. A line break always ends one.
 
     None is a pause: a caller with other things to do gets a turn at least once in a hundred marks.
     """
     seen = 0
-    for line in _LINE.finditer(text):
+    for line in _LINE.finditer(text, start, len(text) if end is None else end):
         start = line.start()
         for match in _ENDING.finditer(text, line.start(), line.end()):
             seen += 1
             if seen % _MARKS_BETWEEN_PAUSES == 0:
                 yield None
             if _ends(text, line.end(), match, language):
-                yield from _stripped(text, start, match.end())
+                yield from stripped_span(text, start, match.end())
                 start = match.end()
-        yield from _stripped(text, start, line.end())
+        yield from stripped_span(text, start, line.end())
 
 
 def weak_spans(text: str, start: int, end: int, marks: str) -> Iterator[tuple[int, int] | None]:
@@ -92,9 +102,9 @@ def weak_spans(text: str, start: int, end: int, marks: str) -> Iterator[tuple[in
             yield None
         after = match.end()
         if anywhere or (after < end and text[after].isspace()) or not _WIDE_WEAK_SET.isdisjoint(match.group()):
-            yield from _stripped(text, begin, after)
+            yield from stripped_span(text, begin, after)
             begin = after
-    yield from _stripped(text, begin, end)
+    yield from stripped_span(text, begin, end)
 
 
 @functools.cache
@@ -137,8 +147,8 @@ def _dot_ends(word: str, following: str, language: str | None) -> bool:
     return lowered not in _ABBREVIATIONS
 
 
-def _stripped(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """text[start:end] without the white space around it; nothing when there is nothing else."""
+def stripped_span(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where text[start:end] is without the white space around it; nothing when there is nothing else."""
     piece = text[start:end]
     if (left := len(piece.lstrip())) > 0:
         yield start + len(piece) - left, start + len(piece.rstrip())

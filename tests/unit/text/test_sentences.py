@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.serving.sentences import sentence_spans
+from dragoman.serving.text.sentences import sentence_spans
 
 
 def sentences(text: str, language: str | None = None) -> list[str]:

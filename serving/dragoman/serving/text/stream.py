@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dragoman.serving.documents import Document
+from dragoman.serving.text.document import Document
 
 __all__ = ["TextStream"]
 

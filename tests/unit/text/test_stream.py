@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.serving.documents import Document
 from dragoman.serving.process.requests import TextState
-from dragoman.serving.process.text_stream import TextStream
+from dragoman.serving.text.document import Document, Part
+from dragoman.serving.text.stream import TextStream
 
 
 def decode(tokens: Sequence[int]) -> str:
@@ -24,7 +24,7 @@ parts = st.lists(st.lists(st.integers(1, 26), max_size=3).map(lambda pairs: [*pa
 
 @given(st.data(), parts)
 def test_chunks_are_the_document_in_its_order(data: st.DataObject, tokens: list[list[int]]) -> None:
-    document = Document(tuple("x" for _ in tokens), tuple(data.draw(gaps) for _ in range(len(tokens) + 1)))
+    document = Document(tuple(Part("x") for _ in tokens), tuple(data.draw(gaps) for _ in range(len(tokens) + 1)))
     stream = TextStream(document, decode)
     told = [0] * len(tokens)
     chunks: list[str] = []
@@ -43,12 +43,12 @@ def test_chunks_are_the_document_in_its_order(data: st.DataObject, tokens: list[
 
 
 def test_an_unfinished_character_is_not_sent() -> None:
-    stream = TextStream(Document(("x",), ("", "")), decode)
+    stream = TextStream(Document((Part("x"),), ("", "")), decode)
     assert [stream.decided(0, [1]), stream.decided(0, [1]), stream.decided(0, [2])] == ["", "a", ""]
     assert stream.finished(0, "ab") == "b"
 
 
 def test_a_text_without_parts_back_is_not_complete() -> None:
     text = TextState("x")
-    text.plan(Document(("x", "y"), ("", " ", "")), num_hypotheses=1)
+    text.plan(Document((Part("x"), Part("y")), ("", " ", "")), num_hypotheses=1)
     assert not text.is_complete

@@ -1,0 +1,39 @@
+"""The translations of a text's parts, joined as the source stood, and what its score is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["JoinedHypothesis", "TextHypothesis"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextHypothesis:
+    """One translation of a part or of a whole text; `tokens` counts those of all its parts."""
+
+    text: str
+    score: float
+    tokens: int
+
+
+class JoinedHypothesis:
+    """One hypothesis of a text, as it grows."""
+
+    __slots__ = ("_only_score", "_pieces", "_tokens", "_weighted")
+
+    def __init__(self, gap: str) -> None:
+        self._pieces = [gap]
+        self._tokens, self._weighted = 0, 0.0
+        self._only_score: float | None = None
+
+    def add(self, part: TextHypothesis, gap: str) -> None:
+        """The next part, and what stands behind it."""
+        self._only_score = part.score if len(self._pieces) == 1 else None
+        self._pieces += (part.text, gap)
+        self._tokens += part.tokens
+        self._weighted += part.score * part.tokens
+
+    def whole(self) -> TextHypothesis:
+        """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
+        score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score
+        return TextHypothesis("".join(self._pieces), score, self._tokens)

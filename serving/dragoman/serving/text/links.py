@@ -1,0 +1,17 @@
+"""Which characters of a translation come from which of its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Link"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """source[source_start:source_end] became target[target_start:target_end]: usually a word and its translation."""
+
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int

@@ -1,0 +1,101 @@
+"""Blocks of text become parts that the model takes: sentences, lines, or whole blocks.
+
+Planning is linear in the length of the text: each span is tokenised a bounded number of times, and nothing longer than a
+model could take is tokenised at all. It runs in slices, so that a long text does not hold up its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+from dragoman.bundle.records import Segmentation
+from dragoman.errors import InvalidRequest
+from dragoman.serving.text.blocks import Block, Blocks
+from dragoman.serving.text.document import Document, Part
+from dragoman.serving.text.fitting import Measure, pieces
+from dragoman.serving.text.sentences import line_spans, sentence_spans, stripped_span
+
+__all__ = ["Splitting", "plan_document"]
+
+_Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How blocks are split. `language` is the source's, in BCP 47; `refuse_long`: what is too long is not split further."""
+
+    segmentation: Segmentation = "sentence"
+    refuse_long: bool = False
+    language: str | None = None
+
+
+def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: str = "") -> Generator[None, None, Document]:
+    """Split each block into sentences or lines; what is still longer than the model takes is split further, or refused.
+
+    Nothing is ever left out: what can't be made short enough is an InvalidRequest. Yields where a caller with other things
+    to do should do them.
+    """
+    document = _Builder(lead)
+    for gap, block in zip(source.gaps, source.blocks, strict=False):
+        document.skip(gap)
+        yield from _plan_block(document, block, measure, splitting)
+    return document.built(source.gaps[-1])
+
+
+def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: Splitting) -> Generator[None, None, None]:
+    text, end = block.text, 0
+    for span in _spans(text, splitting):
+        if span is None or measure.is_pause_due():
+            yield
+        if span is None:
+            continue
+        if measure.fits(text[slice(*span)]):
+            document.add(text[end : span[0]], block.part(*span))
+            end = span[1]
+            continue
+        if splitting.refuse_long:
+            raise InvalidRequest(
+                f"a text of {span[1] - span[0]} characters has more tokens than the model takes ({measure.max_tokens}); "
+                "shorten it or ask for split='sentence'"
+            )
+        for piece in pieces(measure, text, span, splitting.language, is_sentence=splitting.segmentation == "sentence"):
+            if piece is None:
+                yield
+            else:
+                document.add(text[end : piece[0]], block.part(*piece))
+                end = piece[1]
+    document.skip(text[end:])
+
+
+def _spans(text: str, splitting: Splitting) -> Iterator[_Span | None]:
+    """The stretches of a block that are translated one by one; None is a pause."""
+    if splitting.segmentation == "sentence":
+        yield from sentence_spans(text, splitting.language)
+    elif splitting.segmentation == "line":
+        yield from line_spans(text)
+    else:
+        yield from stripped_span(text, 0, len(text))
+
+
+class _Builder:
+    """Collects the parts of a document and what stands between them."""
+
+    def __init__(self, lead: str) -> None:
+        self._lead = lead
+        self._parts: list[Part] = []
+        self._gaps: list[str] = []
+        self._gap: list[str] = []
+
+    def skip(self, gap: str) -> None:
+        """Source that stays as it is."""
+        self._gap.append(gap)
+
+    def add(self, gap: str, part: Part) -> None:
+        """The next part, and the source before it."""
+        self._gaps.append("".join((*self._gap, gap)))
+        self._gap = []
+        self._parts.append(part)
+
+    def built(self, gap: str) -> Document:
+        return Document(tuple(self._parts), (*self._gaps, "".join((*self._gap, gap))), self._lead)

@@ -1,0 +1,193 @@
+"""Long texts: split, and joined as they stood, with nothing left out."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.bundle.manifest import Segmentation
+from dragoman.errors import InvalidRequest
+from dragoman.serving.text.blocks import plain_text
+from dragoman.serving.text.document import Document
+from dragoman.serving.text.fitting import Measure
+from dragoman.serving.text.planning import Splitting, plan_document
+
+
+def planned(text: str, count_tokens: Callable[[str], int], max_tokens: int, lead: str = "", **options: Any) -> Document:
+    """The plan, all at once."""
+    plan = plan_document(plain_text(text), Measure(count_tokens, max_tokens, lead), Splitting(**options), lead)
+    try:
+        while True:
+            next(plan)
+    except StopIteration as done:
+        return cast(Document, done.value)
+
+
+def parts(text: str, count_tokens: Callable[[str], int], max_tokens: int, **options: Any) -> tuple[str, ...]:
+    return tuple(part.text for part in planned(text, count_tokens, max_tokens, **options).parts)
+
+
+def joined(document: Document, translations: Sequence[str]) -> str:
+    pieces = [document.gaps[0]]
+    for translation, gap in zip(translations, document.gaps[1:], strict=True):
+        pieces += [translation, gap]
+    return "".join(pieces)
+
+
+def words(text: str) -> int:
+    return len(text.split()) + 1  # and the end token
+
+
+def test_each_sentence_is_a_part_and_white_space_stays_outside() -> None:
+    document = planned("  One. Two. ", words, 10)
+    assert [part.text for part in document.parts] == ["One.", "Two."]
+    assert document.gaps == ("  ", " ", " ")
+
+
+def test_sentences_are_joined_with_their_own_spacing() -> None:
+    document = planned(" It rained.  We left.\n\n\tNobody   came. ", words, 4)
+    assert [part.text for part in document.parts] == ["It rained.", "We left.", "Nobody   came."]
+    assert joined(document, ["A.", "B.", "C."]) == " A.  B.\n\n\tC. "
+
+
+def test_lines_are_parts_when_asked() -> None:
+    document = planned("One. Two.\r\n\r\n  Three.", words, 10, segmentation="line")
+    assert [part.text for part in document.parts] == ["One. Two.", "Three."]
+    assert document.gaps == ("", "\r\n\r\n  ", "")
+
+
+def test_a_text_is_one_part_when_nothing_is_to_be_split() -> None:
+    document = planned(" One. Two.\nThree. ", words, 10, segmentation="none")
+    assert [part.text for part in document.parts] == ["One. Two.\nThree."]
+    assert document.gaps == (" ", " ")
+
+
+@pytest.mark.parametrize("segmentation", ["line", "none"])
+def test_what_is_too_long_is_split_at_sentences_that_stay_together_where_they_fit(segmentation: str) -> None:
+    text = "One two. Three four. Five six seven eight nine ten, eleven."
+    expected = ("One two. Three four.", "Five six seven eight nine", "ten,", "eleven.")
+    assert parts(text, words, 6, segmentation=segmentation) == expected
+
+
+def test_an_overlong_sentence_is_split_at_the_strongest_marks_that_do() -> None:
+    text = "one two, three four; five six, seven eight nine"
+    assert parts(text, words, 6) == ("one two, three four;", "five six, seven eight nine")
+    assert parts(text, words, 4) == ("one two,", "three four;", "five six,", "seven eight nine")
+    assert parts(text, words, 3) == ("one two,", "three four;", "five six,", "seven eight", "nine")
+
+
+def test_what_is_too_long_is_refused_when_nothing_may_be_split() -> None:
+    with pytest.raises(InvalidRequest, match=r"a text of 10 characters has more tokens than the model takes \(4\)"):
+        planned("a b, c d e", words, 4, segmentation="none", refuse_long=True)
+
+
+def test_pieces_of_an_overlong_sentence_are_about_as_long_as_sentences() -> None:
+    assert {words(part) for part in parts("word " * 1000, words, 300)[:-1]} == {100}
+
+
+def test_a_word_that_fits_the_model_is_never_split() -> None:
+    text = "a" * 250 + " b " * 400
+    assert parts(text, len, 300)[0] == "a" * 250
+
+
+def test_a_word_that_can_not_be_split_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="a word of 9 characters"):
+        planned("abcdefghi b.", len, 5)
+
+
+def test_the_language_token_counts_for_every_part() -> None:
+    document = planned("One two. Three.", words, 3, lead=">>deu<< ")
+    assert document.lead == ">>deu<< "
+    assert [part.text for part in document.parts] == ["One", "two.", "Three."]
+
+
+def test_chinese_clauses_are_split_without_spaces() -> None:
+    assert parts("今天下雨，我们走了，没有人来。", len, 8) == ("今天下雨，", "我们走了，", "没有人来。")
+
+
+@given(
+    st.text(alphabet=st.sampled_from("ab cB.!?,;:。，\n "), max_size=80),
+    st.integers(3, 8),
+    st.sampled_from(get_args(Segmentation)),
+)
+def test_parts_and_gaps_are_the_text_and_every_part_fits(text: str, limit: int, segmentation: str) -> None:
+    document = planned(text, words, limit, segmentation=segmentation)
+    found = [part.text for part in document.parts]
+    assert joined(document, found) == text
+    assert all(words(part) <= limit for part in found)
+
+
+HOSTILE = {
+    "marks that end nothing": "." * 5000 + "x",
+    "marks and closing quotes": '."' * 2500,
+    "one word again and again": "abc " * 1250,
+    "abbreviations": "e. " * 1650,
+    "initials": "A. " * 1650,
+    "lines": "a\n" * 2500,
+    "commas": "," * 5000 + "x",
+    "commas and spaces": ", " * 2500,
+    "spaces": "a" + " " * 5000 + "b",
+    "clauses": "a; b, c " * 620,
+    "wide commas": "今天下雨，我们走了" * 550,
+    "wide marks": "。" * 5000,
+    "opening brackets": ". " + "(" * 5000 + "A",
+}
+
+
+class Counting:
+    """A tokenizer of one token per word that knows how many characters it has read."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self.longest = 0
+
+    def __call__(self, text: str) -> int:
+        self.characters += len(text)
+        self.longest = max(self.longest, len(text))
+        return words(text)
+
+
+def slices(text: str, count: Counting, segmentation: str = "sentence", limit: int = 100) -> Iterator[None]:
+    """The slices that the plan of `text` takes; one that is refused is planned, too."""
+    plan: Any = plan_document(plain_text(text), Measure(count, limit), Splitting(cast(Segmentation, segmentation)))
+    with contextlib.suppress(InvalidRequest):
+        yield from plan
+
+
+everything = pytest.mark.parametrize(
+    ("name", "segmentation"), [(name, segmentation) for name in HOSTILE for segmentation in get_args(Segmentation)]
+)
+
+
+@everything
+def test_each_character_is_tokenised_a_bounded_number_of_times(name: str, segmentation: str) -> None:
+    count = Counting()
+    list(slices(HOSTILE[name] * 8, count, segmentation))
+    assert count.characters <= 8 * len(HOSTILE[name] * 8)
+
+
+@everything
+def test_splitting_takes_linear_time(name: str, segmentation: str) -> None:
+    def seconds(text: str) -> float:
+        began_s = time.thread_time()
+        list(slices(text, Counting(), segmentation))
+        return time.thread_time() - began_s
+
+    once, four_times = (min(seconds(HOSTILE[name] * factor) for _ in range(3)) for factor in (4, 16))
+    assert four_times <= 4 * 2.5 * max(once, 0.0005)
+
+
+@everything
+def test_no_slice_tokenises_much(name: str, segmentation: str) -> None:
+    count = Counting()
+    before = 0
+    for _ in slices(HOSTILE[name] * 8, count, segmentation):
+        assert count.characters - before <= 8192
+        before = count.characters
+    assert count.longest <= 2048
