@@ -41,17 +41,12 @@ ENTRYPOINT ["dragoman"]
 CMD ["export", "--help"]
 
 FROM ${TRITON_IMAGE}:${TRITON_TAG}${TRITON_DIGEST:+@${TRITON_DIGEST}} AS serving
-# container, or container-gpu: ONNX Runtime with the CUDA and TensorRT providers.
+# container; container-gpu: TensorRT-RTX; or container-cuda: ONNX Runtime with its CUDA provider.
 ARG EXTRA=container
 COPY constraints/python3.12.txt /constraints.txt
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     python3 -m pip install --no-cache-dir --break-system-packages --constraint /constraints.txt \
         "$(echo /wheels/*.whl)[${EXTRA}]"
-# With container-gpu: ONNX Runtime's TensorRT provider finds its TensorRT 10 beside the image's own.
-RUN echo "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tensorrt_libs" \
-        > /etc/ld.so.conf.d/onnxruntime-tensorrt.conf && ldconfig
-# TensorRT's engine cache: a volume mounted there takes its owner from here.
-RUN install --directory --owner=10001 --group=10001 /engines
 # Nothing else is written outside /tmp, which compose and the Helm chart mount: the file system can be read-only.
 ENV TMPDIR=/tmp PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001

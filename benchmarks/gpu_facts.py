@@ -14,7 +14,7 @@ _QUERY = {"name": "name", "driver": "driver_version", "memory": "memory.total", 
 _PACKAGES = {
     "onnxruntime-gpu": "runtime.onnxruntime",
     "onnxruntime": "runtime.onnxruntime",
-    "tensorrt": "runtime.tensorrt",
+    "tensorrt_rtx_cu13_bindings": "runtime.tensorrt_rtx",
 }
 
 
@@ -45,14 +45,8 @@ def known_versions() -> dict[str, str]:
 def version_remarks() -> list[str]:
     """What is installed in another version than the one that was planned with."""
     known = known_versions()
-    packages = {
-        "onnxruntime-gpu": "runtime.onnxruntime",
-        "onnxruntime": "runtime.onnxruntime",
-        "tensorrt_cu13_libs": "runtime.tensorrt",
-        "tensorrt": "triton.tensorrt",
-    }
     remarks = []
-    for package, key in packages.items():
+    for package, key in _PACKAGES.items():
         try:
             installed = version(package)
         except PackageNotFoundError:

@@ -5,8 +5,7 @@ DragomanError
 ├── ExportError          the checkpoint, the conversion or the verification
 │   ├── CheckpointError      not a checkpoint, or one that can't be read whole
 │   ├── VerificationError    the exported graphs do not say what the original says
-│   ├── EngineBuildError     TensorRT could not build an engine
-│   └── EngineCacheError     the bundle is complete, but ONNX Runtime's engines for it are not in their cache
+│   └── EngineBuildError     TensorRT could not build an engine
 ├── BundleError          a bundle that can't be trusted: missing, tampered, too new
 ├── ServeError           the server can't start or can't go on: port in use, no memory, no Triton
 └── RequestError         one request went wrong; its neighbours did not
@@ -31,7 +30,6 @@ __all__ = [
     "DeadlineExceeded",
     "DragomanError",
     "EngineBuildError",
-    "EngineCacheError",
     "ExportError",
     "InvalidRequest",
     "Overloaded",
@@ -55,7 +53,7 @@ class UsageError(DragomanError):
 
 
 class ExportError(DragomanError):
-    """A checkpoint could not be turned into a bundle; nothing was written, unless it is an EngineCacheError."""
+    """A checkpoint could not be turned into a bundle; nothing was written."""
 
 
 class CheckpointError(ExportError):
@@ -68,10 +66,6 @@ class VerificationError(ExportError):
 
 class EngineBuildError(ExportError):
     """TensorRT could not parse a graph or build an engine from it."""
-
-
-class EngineCacheError(ExportError):
-    """The bundle was written and is complete; ONNX Runtime's engine cache for it could not be filled."""
 
 
 class BundleError(DragomanError):

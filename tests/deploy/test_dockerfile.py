@@ -101,17 +101,19 @@ def test_the_locked_versions_are_those_of_the_images_python() -> None:
     assert {f"onnxruntime=={onnxruntime}", f"onnxruntime-gpu=={onnxruntime}"} <= set(locked)
 
 
-def test_the_gpu_image_brings_the_tensorrt_of_onnxruntimes_provider() -> None:
-    """The image's own is of another major version, which the provider does not load."""
+def test_the_gpu_image_brings_exactly_the_tensorrt_that_builds_the_engines() -> None:
+    """An engine runs in the release that built it and in no other."""
     known = versions()
-    tensorrt = known["runtime"]["tensorrt"]
-    assert tensorrt.split(".")[0] != known["triton"]["tensorrt"].split(".")[0]
-    locked = (ROOT / f"constraints/python{known['triton']['python']}.txt").read_text(encoding="utf-8").splitlines()
-    assert any(line.startswith(f"tensorrt_cu{known['runtime']['onnxruntime_cuda']}_libs=={tensorrt}.") for line in locked)
-    extra = re.search(r"^container-gpu = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S)
-    assert extra is not None
-    assert f"tensorrt_cu{known['runtime']['onnxruntime_cuda']}_libs" in extra[1]
-    assert any("tensorrt_libs" in step and "ldconfig" in step for step in instructions("RUN", "serving"))
+    release, cuda = known["runtime"]["tensorrt_rtx"], known["runtime"]["tensorrt_rtx_cuda"]
+    assert known["triton"]["cuda"].split(".")[0] == cuda
+    wanted = {f"tensorrt_rtx_cu{cuda}_{part}=={release}" for part in ("bindings", "libs")}
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = {name: re.search(rf"^{name} = \[(.*?)^\]", project, re.M | re.S) for name in ("tensorrt", "container-gpu")}
+    assert all(extra is not None for extra in extras.values())
+    assert all(f'"{line};' in extras["tensorrt"][1] for line in wanted)
+    assert '"dragoman[tensorrt]"' in extras["container-gpu"][1]
+    for lock in ROOT.glob("constraints/python3.*.txt"):
+        assert wanted <= set(lock.read_text(encoding="utf-8").splitlines()), lock
 
 
 def test_a_digest_pins_the_image() -> None:

@@ -54,10 +54,7 @@ def test_the_gpu_page_has_the_version_files_versions() -> None:
         f"| Python | {known['triton']['python']},",
         f"| GPU | compute capability {known['triton']['compute_capability']} ",
         f"| ONNX Runtime | {known['runtime']['onnxruntime']} ",
-        f"| TensorRT of route 1 | {known['runtime']['tensorrt']}:",
-        f"| TensorRT of route 2 | {known['triton']['tensorrt']},",
-        f"pip install 'tensorrt=={known['triton']['tensorrt']}.*'",
-        f"| TensorRT-RTX | {known['runtime']['tensorrt_rtx']},",
+        f"| TensorRT-RTX | {known['runtime']['tensorrt_rtx']}, built for CUDA {known['runtime']['tensorrt_rtx_cuda']}:",
     ):
         assert row in text, row
 

@@ -33,8 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpu from an image": {
         "serve": {
             "device": "tensorrt",
-            "startSeconds": 900,
-            "engineCacheClaim": "engines",
+            "startSeconds": 300,
             "extraArgs": ["--response-cache=0"],
         },
         "bundles": {"en-de": {"image": "registry.example/bundles/en-de:1", "claim": None, "subPath": None}},

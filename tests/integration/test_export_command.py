@@ -125,7 +125,6 @@ def test_a_file_to_verify_with_and_no_verification_exclude_each_other(tiny: Path
         (["{model}", "--output", "b", "--verify-file", "{latin}"], "is not UTF-8 (byte 3)", 2),
         (["{model}", "--output", "b", "--max-quality-loss", "-1"], "must not be negative", 2),
         (["{model}", "--output", "b", "--compute-capability", "8.6"], "--target tensorrt", 2),
-        (["{model}", "--output", "b", "--engine-cache", "c"], "--target tensorrt", 2),
         (["{model}", "--output", "b", "--tensorrt", "--compute-capability", "ampere"], "'ampere' is not a number", 2),
     ],
 )

@@ -21,10 +21,8 @@ examples:
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv --shortlist news.fr
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
-  dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --engine-cache engines
 
-The bundle appears whole or not at all: if the check fails, or Ctrl-C or SIGTERM ends it, nothing is written. An engine
-cache is filled after that, from the finished bundle."""
+The bundle appears whole or not at all: if the check fails, or Ctrl-C or SIGTERM ends it, nothing is written."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,13 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="M.N",
         help="GPU generation to build TensorRT engines for, e.g. 8.6; give it again for several",
-    )
-    add(
-        "--engine-cache",
-        type=Path,
-        metavar="DIR",
-        help="on the GPU machine: have ONNX Runtime build its engines into DIR, which `dragoman serve --device tensorrt "
-        "--engine-cache DIR` then reads (default: the server builds them at its first start)",
     )
     add(
         "--shortlist",
@@ -121,7 +112,6 @@ def run(arguments: argparse.Namespace) -> int:
         precision=arguments.precision,
         targets=tuple(dict.fromkeys(targets or ["cpu"])),
         compute_capabilities=parse_capabilities(arguments.compute_capability) if arguments.compute_capability else None,
-        engine_cache=arguments.engine_cache,
         shortlist=arguments.shortlist,
         verify_file=arguments.verify_file,
         max_quality_loss=arguments.max_quality_loss,

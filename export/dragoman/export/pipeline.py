@@ -35,13 +35,7 @@ from dragoman.export.lowering import Calibration, lowering_named
 from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.shortlist import read_shortlist
 from dragoman.export.staging import staged_directory
-from dragoman.export.tensorrt import (
-    EngineOptions,
-    build_engines,
-    check_engine_cache,
-    fill_engine_cache,
-    find_toolchain,
-)
+from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
 from dragoman.export.verification.exported import GraphModel
@@ -57,7 +51,6 @@ class ExportOptions:
     `lowering` is what the CPU runs: "native" (custom operators; the default where they are built) or "portable" (standard
     operators, slower, for a server without them).
     `shortlist` is text in the target language: what is not in it the model will not say.
-    `engine_cache` is a directory for the engines that ONNX Runtime builds on this machine's GPU, for a server to find.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     weights that mean nothing, whose answers nobody will read.
     `format_name` says what `checkpoint` is where it is not recognised; `companions` are files that do not lie beside it.
@@ -68,7 +61,6 @@ class ExportOptions:
     precision: Precision = "fp32"
     targets: tuple[Target, ...] = ("cpu",)
     compute_capabilities: tuple[str, ...] | None = None
-    engine_cache: Path | None = None
     shortlist: Path | None = None
     verify_file: Path | None = None
     max_quality_loss: float | None = None
@@ -88,8 +80,6 @@ class ExportOptions:
             raise UsageError("--lowering native needs the custom operators, which are not built here (`make native`)")
         if self.compute_capabilities and "tensorrt" not in self.targets:
             raise UsageError("--compute-capability only means something with --target tensorrt")
-        if self.engine_cache is not None and "tensorrt" not in self.targets:
-            raise UsageError("--engine-cache only means something with --target tensorrt")
 
     @property
     def lowerings(self) -> tuple[Lowering, ...]:
@@ -106,14 +96,10 @@ class ExportReport:
     manifest: Manifest
     seconds: dict[str, float]
     peak_memory_bytes: int
-    engine_cache: Path | None = None
 
 
 def export_bundle(options: ExportOptions, stages: Stages | None = None) -> ExportReport:
-    """Export `options.checkpoint`; an ExportError or a Ctrl-C leaves no bundle, and an old one as it was.
-
-    The engine cache comes last: an EngineCacheError, or a Ctrl-C while it is filled, leaves the new bundle complete.
-    """
+    """Export `options.checkpoint`; an ExportError or a Ctrl-C leaves no bundle, and an old one as it was."""
     return _Export(options, stages or QuietStages()).run()
 
 
@@ -126,8 +112,6 @@ class _Export:
         self._engine_options = EngineOptions(compute_capabilities=options.compute_capabilities)
         if "tensorrt" in options.targets:
             find_toolchain(self._engine_options)  # a missing builder is said before the long work, not after it
-        if options.engine_cache is not None:
-            check_engine_cache(options.engine_cache)  # and so is a missing GPU
 
     def run(self) -> ExportReport:
         with staged_directory(self._options.output, force=self._options.force) as staging:
@@ -163,15 +147,7 @@ class _Export:
                     languages=checkpoint.languages,
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-        if self._options.engine_cache is not None:
-            self._fill(self._options.engine_cache)
-        return ExportReport(
-            self._options.output,
-            manifest,
-            dict(self._stages.seconds),
-            _peak_memory_bytes(),
-            self._options.engine_cache,
-        )
+        return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())
 
     def _shortened(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Checkpoint:
         if self._options.shortlist is None:
@@ -205,11 +181,6 @@ class _Export:
             options=self._engine_options,
             stages=self._stages,
         )
-
-    def _fill(self, engine_cache: Path) -> None:
-        """From the bundle in its place: it is good without the cache, and stays when a build fails."""
-        with self._stages.stage("fill the engine cache") as advance:
-            fill_engine_cache(self._options.output, engine_cache, advance)
 
     def _verification(
         self,

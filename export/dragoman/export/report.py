@@ -19,5 +19,5 @@ def print_report(report: ExportReport, console: Console) -> None:
         f"[bold green]✓[/] {report.bundle}: {human_bytes(size)} in {sum(report.seconds.values()):.1f} s, "
         f"peak memory {human_bytes(report.peak_memory_bytes)}"
     )
-    device = f" --device tensorrt --engine-cache {report.engine_cache}" if report.engine_cache is not None else ""
+    device = " --device tensorrt" if report.manifest.engines else ""
     console.print(f"  serve it:  dragoman serve --bundle {report.bundle}{device}", highlight=False)

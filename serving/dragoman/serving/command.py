@@ -48,7 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listen.add_argument("--allow-remote", action="store_true", help="let the embedded Triton listen beyond loopback")
     room = parser.add_argument_group("limits and resources")
     room.add_argument("--device", choices=get_args(Device), default="cpu")
-    room.add_argument("--engine-cache", type=Path, metavar="DIR", help="keeps TensorRT engines between starts")
     room.add_argument(
         "--engines", type=count, default=1, metavar="N", help="engine processes per bundle; they share the load"
     )
@@ -119,7 +118,6 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
             max_sessions=arguments.max_sessions,
             max_memory_bytes=arguments.max_memory and arguments.max_memory // arguments.engines,
             response_cache_bytes=arguments.response_cache // arguments.engines,
-            engine_cache=_engine_cache(arguments.engine_cache),
         ),
         engines=arguments.engines,
         limits=Limits(
@@ -176,16 +174,6 @@ def _tls(arguments: argparse.Namespace) -> Tls | None:
         if path is not None and not path.is_file():
             raise ServeError(f"--{name.replace('_', '-')} {path}: there is no such file")
     return Tls(arguments.tls_certificate.resolve(), arguments.tls_key.resolve(), arguments.tls_client_roots)
-
-
-def _engine_cache(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ServeError(f"--engine-cache {path} can't be made: {error.strerror}") from error
-    return str(path.resolve())
 
 
 def _token(path: Path | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
-from dragoman.errors import Overloaded
+from dragoman.errors import Overloaded, ServeError
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import (
     Engine,
@@ -83,6 +83,8 @@ def open_model(bundle: Path, settings: RuntimeSettings | None = None, limits: En
     """Open the bundle, check its files, start its engine; `warm_up` is the caller's to call."""
     manifest = read_manifest(bundle)
     limits = limits or EngineLimits()
+    if settings is not None and settings.device == "tensorrt":
+        raise ServeError("--device tensorrt is not ready in this version; use --device cuda")
     runtime = OnnxRuntime(bundle, manifest, settings)
     facts = model_facts(manifest)
     tokenizer = open_tokenizer(bundle, manifest.tokenizer, manifest.tokens)

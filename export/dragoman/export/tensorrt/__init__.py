@@ -1,6 +1,5 @@
 """TensorRT engines from the portable graphs, ahead of time and for GPUs that need not be there."""
 
-from dragoman.export.tensorrt.engine_cache import check_engine_cache, fill_engine_cache
 from dragoman.export.tensorrt.engines import build_engines
 from dragoman.export.tensorrt.options import EngineLimits, EngineOptions, parse_capabilities
 from dragoman.export.tensorrt.toolchain import Toolchain, find_toolchain
@@ -10,8 +9,6 @@ __all__ = [
     "EngineOptions",
     "Toolchain",
     "build_engines",
-    "check_engine_cache",
-    "fill_engine_cache",
     "find_toolchain",
     "parse_capabilities",
 ]

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 from collections.abc import Generator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from dragoman.bundle.languages import LanguageResolver, language_resolver
@@ -97,8 +96,7 @@ def load_bundle(settings: ProcessSettings) -> LoadedBundle:
     """Check the bundle's files, load its graphs, and translate something."""
     options = settings.engine
     limits = engine_limits(options, settings.limits.max_beam_size)
-    cache = Path(options.engine_cache) if options.engine_cache else None
-    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0, engine_cache=cache)
+    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0)
     loaded = open_model(settings.bundle, runtime, limits)
     _check_beam(loaded.manifest, limits)
     if options.max_memory_bytes is not None:

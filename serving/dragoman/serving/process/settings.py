@@ -25,8 +25,6 @@ class EngineOptions:
     max_sessions: int | None = None
     max_memory_bytes: int | None = None
     response_cache_bytes: int = 32 << 20
-    engine_cache: str | None = None
-    """Where TensorRT keeps what it has built, so that only the first start on a machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class DeviceMemory:
 
     @property
     def providers(self) -> list[tuple[str, dict[str, str]]]:
-        """Who runs graphs on this memory. Not TensorRT, which would build an engine for each shape."""
+        """Who runs graphs on this memory."""
         cpu: tuple[str, dict[str, str]] = ("CPUExecutionProvider", {})
         cuda = ("CUDAExecutionProvider", {"device_id": str(self.id), "arena_extend_strategy": "kSameAsRequested"})
         return [cuda, cpu] if self.kind == "cuda" else [cpu]

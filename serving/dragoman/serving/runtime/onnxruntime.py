@@ -71,7 +71,7 @@ class OnnxRuntime:
         return PortableDecoder(self._decoder, self.layout, width, self._memory)
 
     def _opened(self, bundle: Path, manifest: Manifest, graph: Graph) -> Any:  # noqa: ANN401
-        providers = providers_for(self._settings, manifest, graph.role)
+        providers = providers_for(self._settings)
         wanted, device = providers[0][0], self._settings.device
         if wanted not in onnxruntime.get_available_providers():
             raise ServeError(

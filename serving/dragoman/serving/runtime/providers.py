@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dragoman.bundle.gpu_providers import CPU, Provider, cuda_providers, tensorrt_providers
-from dragoman.bundle.manifest import Manifest, Role
 from dragoman.serving.runtime.settings import RuntimeSettings
 
-__all__ = ["providers_for"]
+__all__ = ["Provider", "providers_for"]
+
+Provider = tuple[str, dict[str, str]]
+
+_CPU: Provider = ("CPUExecutionProvider", {})
 
 
-def providers_for(settings: RuntimeSettings, manifest: Manifest, role: Role) -> list[Provider]:
-    """In order of preference; what one can't run, the next does."""
+def providers_for(settings: RuntimeSettings) -> list[Provider]:
+    """In order of preference; what CUDA can't run, the CPU does."""
     if settings.device == "cpu":
-        return [CPU]
-    if settings.device == "cuda":
-        return cuda_providers(settings.device_id)
-    return tensorrt_providers(manifest, role, device_id=settings.device_id, engine_cache=settings.engine_cache)
+        return [_CPU]
+    options = {
+        "device_id": str(settings.device_id),
+        "arena_extend_strategy": "kSameAsRequested",  # the memory contract counts what is asked for, not powers of two
+        "cudnn_conv_algo_search": "HEURISTIC",
+    }
+    return [("CUDAExecutionProvider", options), _CPU]

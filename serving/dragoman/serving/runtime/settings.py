@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from dragoman.bundle.manifest import Precision
@@ -28,16 +27,12 @@ _MOST_CALLS = 4
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
-    """How ONNX Runtime is set up. `threads` 0 takes the number that measured best (docs/serving.md).
-
-    `engine_cache` is where TensorRT keeps the engines it has built, so that only the first start is slow.
-    """
+    """How the runtime is set up. `threads` 0 takes the number that measured best (docs/serving.md)."""
 
     device: Device = "cpu"
     threads: int = 0
     spinning: bool = False
     device_id: int = 0
-    engine_cache: Path | None = None
 
     def thread_count(self, precision: Precision) -> int:
         """All cores that this process may use, in int8 all but one: the core is better left to Triton and the callers."""
