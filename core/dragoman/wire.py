@@ -108,10 +108,10 @@ SESSION = Tensor("SESSION", "BYTES", (1,))
 """Names the caches of one client-driven decoding; an unguessable string."""
 
 MODEL_INFO = Tensor("MODEL_INFO", "BYTES", (1,))
-"""A JSON object: `wire_version`, `model`, `version` (of its bundle), `tokens` (pad, eos, decoder_start), `generation`
-(the model's own DecodingOptions), `source_tokens` (a number a text), `prefix` (token ids a text: [] or what prefix_text
-became), `target_vocabulary`, `choices` (tokens of it that the model may say: fewer with a shortlist), `max_target_tokens`,
-`idle_timeout_s`."""
+"""A JSON object: `wire_version`, `model`, `version` (of its bundle), `tokens` (pad, eos, other_eos, decoder_start),
+`generation` (the model's own DecodingOptions), `source_tokens` (a number a text), `prefix` (token ids a text: [] or what
+prefix_text became), `target_vocabulary`, `choices` (tokens of it that the model may say: fewer with a shortlist),
+`max_target_tokens`, `idle_timeout_s`."""
 
 MODEL_INFO_FIELDS = (
     *("wire_version", "model", "version", "tokens", "generation", "source_tokens", "prefix"),

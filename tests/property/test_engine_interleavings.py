@@ -14,7 +14,7 @@ from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, Model
 from dragoman.serving.runtime.fake import FakeRuntime
 
 MODEL = ModelFacts(
-    eos=0, decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
+    ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
 )
 TIGHT = EngineLimits(
     max_rows=10,

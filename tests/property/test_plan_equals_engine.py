@@ -12,7 +12,7 @@ from dragoman.serving.engine import Engine, EngineLimits, Finished, ModelFacts, 
 from dragoman.serving.runtime.fake import FakeRuntime
 
 MODEL = ModelFacts(
-    eos=0, decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
+    ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
 )
 BASE_S, ROW_S = 0.004, 0.001
 

@@ -57,7 +57,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    eos: int
+    ends: tuple[int, ...]
     decoder_start: int
 
 
@@ -212,7 +212,7 @@ def _read_opened(reply: Reply, texts: int) -> _Opened:
             session=reply.strings("SESSION")[0].encode(),
             model=str(info["model"]),
             version=str(info["version"]),
-            tokens=_Tokens(int(info["tokens"]["eos"]), int(info["tokens"]["decoder_start"])),
+            tokens=_read_tokens(info["tokens"]),
             generation=from_mapping(info["generation"], DecodingOptions()),
             source_tokens=[int(count) for count in info["source_tokens"]],
             prefix=[[int(token) for token in prefix] for prefix in info["prefix"]],
@@ -225,6 +225,10 @@ def _read_opened(reply: Reply, texts: int) -> _Opened:
     if not len(opened.source_tokens) == len(opened.prefix) == texts:
         raise ServerError(f"{texts} texts were sent and {len(opened.source_tokens)} were encoded")
     return opened
+
+
+def _read_tokens(tokens: dict[str, Any]) -> _Tokens:
+    return _Tokens((int(tokens["eos"]), *map(int, tokens.get("other_eos", ()))), int(tokens["decoder_start"]))
 
 
 def _bounded(options: DecodingOptions, target_tokens: int) -> DecodingOptions:

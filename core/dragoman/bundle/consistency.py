@@ -14,6 +14,8 @@ __all__ = ["contradictions"]
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
 MAX_BEAM_SIZE = 1024
+MAX_ENDS = 16
+"""End tokens: each costs a beam search a candidate for each of its rows."""
 
 
 def contradictions(manifest: Manifest) -> list[str]:
@@ -64,6 +66,10 @@ def _tokens(manifest: Manifest) -> Iterator[str]:
     for name, token in named.items():
         if token is not None and token >= vocabulary:
             yield f"the token {name}={token} is not in the target vocabulary of {vocabulary}"
+    if any(token >= vocabulary for token in tokens.other_eos) or len(set(tokens.ends)) != len(tokens.ends):
+        yield f"its end tokens {tokens.ends} are not different tokens of a target vocabulary of {vocabulary}"
+    if len(tokens.ends) > MAX_ENDS:
+        yield f"it has {len(tokens.ends)} end tokens; {MAX_ENDS} are supported"
     sources = (*manifest.tokenizer.source_prefix, *manifest.tokenizer.source_suffix)
     if any(token >= manifest.dimensions.source_vocabulary for token in sources):
         yield f"a token around the sources is not in the source vocabulary of {manifest.dimensions.source_vocabulary}"

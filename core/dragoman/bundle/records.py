@@ -88,12 +88,18 @@ class Dimensions:
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """Ids that mean something to the search."""
+    """Ids that mean something to the search. `other_eos`: tokens that end a translation as `eos` does."""
 
     pad: Token
     eos: Token
     decoder_start: Token
     unknown: Token | None = None
+    other_eos: tuple[Token, ...] = ()
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Every token that ends a translation."""
+        return self.eos, *self.other_eos
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ A search never sees the model. It tells what to feed next (`tokens`, `positions`
 needs (`candidates`); whoever runs the model gives them back to `advance`.
 """
 
-from dragoman.search.batch import SearchBatch, TokenIds
+from dragoman.search.batch import SearchBatch
 from dragoman.search.hypothesis import Finish, Hypothesis
+from dragoman.search.initial_state import TokenIds
 from dragoman.search.options import DecodingOptions, EarlyStopping
 from dragoman.search.single import Search, search_batch, start_search
 

@@ -9,28 +9,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dragoman.search.constraints import HistoryRules, Ids, Scores
 from dragoman.search.hypothesis import Hypothesis
-from dragoman.search.initial_state import FEW, NO_TOKEN, SINGLE, InitialStates
+from dragoman.search.initial_state import FEW, NO_TOKEN, SINGLE, InitialStates, TokenIds
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["SearchBatch", "TokenIds"]
 
 _SEQUENCES = 8
-
-
-class TokenIds(Protocol):
-    """The special tokens that a search must know (dragoman.bundle.manifest.SpecialTokens is one)."""
-
-    @property
-    def eos(self) -> int: ...
-    @property
-    def decoder_start(self) -> int: ...
 
 
 class SearchBatch(ABC):
@@ -47,7 +37,7 @@ class SearchBatch(ABC):
     _length: Ids  # tokens of each row in _history
     _prompt: Ids  # tokens that are given: start and prefix
     _limit: Ids  # the length at which a row ends
-    _shortest: Ids  # below this length the end token is forbidden
+    _shortest: Ids  # below this length the end tokens are forbidden
     _need: Ids  # candidates for the next step
     _uneventful_from: Ids  # the length from which nothing special happens until the limit
     _banned: Ids  # (sequences, FEW)
@@ -56,7 +46,7 @@ class SearchBatch(ABC):
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
         """Of the `vocabulary` a model with a shortlist gives `choices` tokens at most; others give all."""
         self.width = width
-        self._eos = tokens.eos
+        self._ends = frozenset(tokens.ends)
         self.choices = vocabulary if choices is None else choices
         self._count = 0
         self._every = np.arange(_SEQUENCES)
@@ -64,7 +54,7 @@ class SearchBatch(ABC):
         self._history: list[list[list[int]]] = []  # of each row of each sequence: start, prefix and what was generated
         self._most_needed: int | None = None  # the largest of _need, once it was needed
         self._lay_out(np.zeros((_SEQUENCES, 2 * width + SINGLE + FEW + 2), np.int64))
-        self._initial_states = InitialStates(width, tokens.decoder_start, tokens.eos, vocabulary)
+        self._initial_states = InitialStates(width, tokens, vocabulary)
         self._options: list[DecodingOptions] = []
         self._touched: list[int] = []  # tokens that the options without history may forbid
         self._rules: list[HistoryRules | None] = []
@@ -247,7 +237,8 @@ class SearchBatch(ABC):
             return tokens, scores, log_probs
         early = self._length[:n] < self._shortest[:n]
         if early.any():
-            scores[(tokens == self._eos) & early[:, None, None]] = -np.inf
+            for end in self._ends:
+                scores[(tokens == end) & early[:, None, None]] = -np.inf
         return self._with_forced(tokens, scores, log_probs)
 
     def _with_forced(self, tokens: Ids, scores: Scores, log_probs: Scores) -> tuple[Ids, Scores, Scores]:

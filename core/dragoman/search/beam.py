@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.search.batch import SearchBatch, TokenIds
+from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
 from dragoman.search.hypothesis import Hypothesis
+from dragoman.search.initial_state import TokenIds
 
 __all__ = ["BeamBatch"]
 
@@ -34,7 +35,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The best continuations of some sequences, best first: (sequences, 2 * width) each."""
+    """The best continuations of some sequences, best first: (sequences, _wanted) each."""
 
     sums: Scores
     rows: Ids
@@ -49,7 +50,8 @@ class BeamBatch(SearchBatch):
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
         super().__init__(width, tokens, vocabulary, choices)
-        self._wanted = 2 * width  # each row may end, and then as many others must be there to go on
+        # Each row may end, with each of the end tokens, and then as many others must be there to go on.
+        self._wanted = (1 + len(self._ends)) * width
         sequences = len(self._length)
         self._scores = np.zeros((sequences, width), np.float32)  # sums of log-probabilities, best first
         self._floor = np.zeros(sequences, np.float32)  # what a running row must be able to beat
@@ -66,7 +68,7 @@ class BeamBatch(SearchBatch):
             self._ended[sequence].append(_Ended(self._scores[sequence, 0], self._history[sequence][0][1:]))
         for ended in self._ended[sequence][: self._options[sequence].num_hypotheses]:
             tokens = tuple(ended.tokens)
-            found.append(Hypothesis(tokens, float(ended.score), "eos" if tokens[-1] == self._eos else "length"))
+            found.append(Hypothesis(tokens, float(ended.score), "eos" if tokens[-1] in self._ends else "length"))
         return tuple(found)
 
     def decided(self, sequence: int) -> tuple[int, ...]:
@@ -120,10 +122,10 @@ class BeamBatch(SearchBatch):
         return self._done(live) if any_ended or self._full else []
 
     def _best(self, live: slice | Ids, tokens: Ids, scores: Scores) -> _Best:
-        """The best continuations of each sequence, twice as many as it has rows: each row may end."""
+        """The best continuations of each sequence: twice as many as it has rows where one token ends them."""
         count, width, candidates = tokens.shape
         sums = (scores + self._scores[live][:, :, None]).reshape(count, -1)  # (live, width * candidates)
-        best = (-sums).argsort(axis=1, kind="stable")[:, : 2 * width]
+        best = (-sums).argsort(axis=1, kind="stable")[:, : self._wanted]
         rows = best // candidates
         if count > 1:
             best = best + self._every[:count, None] * (width * candidates)
@@ -138,7 +140,7 @@ class BeamBatch(SearchBatch):
         self._fed[live] = best.ids[:, :width]
         sequences = self._every[live].tolist()
         for at, (sequence, rows, tokens) in enumerate(zip(sequences, best.rows.tolist(), best.tokens, strict=True)):
-            if over[at] or self._eos in tokens:
+            if over[at] or not self._ends.isdisjoint(tokens):
                 any_ended = True
                 self._go_on_without_ended(sequence, best.sums[at], rows, tokens, over[at])
             else:
@@ -151,8 +153,8 @@ class BeamBatch(SearchBatch):
         self._history[sequence] = [[*history[parent], token] for parent, token in zip(parents, tokens, strict=True)]
 
     def _go_on_without_ended(self, sequence: int, sums: Scores, rows: list[int], tokens: list[int], over: bool) -> None:
-        """Of the best continuations of a sequence, (2 * width) each, some have ended: the others go on."""
-        ends = [over or token == self._eos for token in tokens]
+        """Of the best continuations of a sequence, (_wanted) each, some have ended: the others go on."""
+        ends = [over or token in self._ends for token in tokens]
         if any(ends[: self.width]):
             self._end_some(sequence, sums, ends, rows, tokens)
         going = sorted(range(len(ends)), key=ends.__getitem__)[: self.width]  # best first, as they were

@@ -8,6 +8,7 @@ for just that many more candidates and stays exact with a handful of them instea
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +32,9 @@ def check_tokens(options: DecodingOptions, vocabulary: int) -> None:
             raise InvalidRequest(f"token id {token} is outside the model's vocabulary of {vocabulary}")
 
 
-def single_bad_words(options: DecodingOptions, eos: int) -> list[int]:
-    """Bad words of one token; the end token can't be one, or nothing would ever end."""
-    return sorted({word[0] for word in options.bad_words if len(word) == 1 and word[0] != eos})
+def single_bad_words(options: DecodingOptions, ends: Collection[int]) -> list[int]:
+    """Bad words of one token; an end token can't be one, or nothing would ever end."""
+    return sorted({word[0] for word in options.bad_words if len(word) == 1 and word[0] not in ends})
 
 
 class HistoryRules:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dragoman.search.batch import SearchBatch, TokenIds
+from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
 from dragoman.search.hypothesis import Hypothesis
+from dragoman.search.initial_state import TokenIds
 from dragoman.search.sampling import Sampler
 
 __all__ = ["GreedyBatch"]
@@ -51,7 +52,7 @@ class GreedyBatch(SearchBatch):
     def hypotheses(self, sequence: int) -> tuple[Hypothesis, ...]:
         options, tokens = self._options[sequence], tuple(self._history[sequence][0][1:])
         score = self._total[sequence] / (len(tokens) - len(options.prefix)) ** options.length_penalty
-        return (Hypothesis(tokens, score, "eos" if tokens[-1] == self._eos else "length"),)
+        return (Hypothesis(tokens, score, "eos" if tokens[-1] in self._ends else "length"),)
 
     def decided(self, sequence: int) -> tuple[int, ...]:
         prefix, tokens = self._options[sequence].prefix, self._history[sequence][0]
@@ -101,7 +102,7 @@ class GreedyBatch(SearchBatch):
         for sequence, token, log_prob in zip(sequences, tokens, log_probs, strict=True):
             self._history[sequence][0].append(token)
             self._total[sequence] += log_prob
-            if token == self._eos:
+            if token in self._ends:
                 ended.append(sequence)
         return ended
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from dragoman.search.constraints import HistoryRules, Ids, check_tokens, single_bad_words
 from dragoman.search.options import DecodingOptions
 
-__all__ = ["FEW", "NO_TOKEN", "SINGLE", "InitialState", "InitialStates"]
+__all__ = ["FEW", "NO_TOKEN", "SINGLE", "InitialState", "InitialStates", "TokenIds"]
 
 FEW = 4
 """So many banned single tokens are compared for all sequences at once; a longer list is the sequence's own affair."""
@@ -19,6 +20,17 @@ SINGLE = 6
 
 NO_TOKEN = -1
 _MOST_KNOWN = 256
+
+
+class TokenIds(Protocol):
+    """The special tokens that a search must know (dragoman.bundle.manifest.SpecialTokens is one)."""
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Each of them ends a translation."""
+
+    @property
+    def decoder_start(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +43,7 @@ class InitialState:
     many: list[int]  # the others
     has_rules: bool
     uneventful_steps: int  # so many steps at least nothing special will happen
-
-    @property
-    def touched(self) -> int:
-        """Tokens that the options without history may forbid."""
-        return len(self.few) + (self.options.min_length > 0)
+    touched: int  # tokens that the options without history may forbid
 
     def rules(self) -> HistoryRules | None:
         """For one search: they remember its history."""
@@ -45,8 +53,8 @@ class InitialState:
 class InitialStates:
     """Most requests have the same options, which are the same object: what they begin with is found out once."""
 
-    def __init__(self, width: int, start: int, eos: int, vocabulary: int) -> None:
-        self._width, self._start, self._eos, self._vocabulary = width, start, eos, vocabulary
+    def __init__(self, width: int, tokens: TokenIds, vocabulary: int) -> None:
+        self._width, self._start, self._ends, self._vocabulary = width, tokens.decoder_start, tokens.ends, vocabulary
         self._known: dict[int, InitialState] = {}  # by the id of the options, which they hold
 
     def of(self, options: DecodingOptions) -> InitialState:
@@ -62,7 +70,7 @@ class InitialStates:
     def _found(self, options: DecodingOptions) -> InitialState:
         prompt = 1 + len(options.prefix)
         limit, shortest = prompt + options.max_length, prompt + options.min_length
-        banned = single_bad_words(options, self._eos)
+        banned = single_bad_words(options, self._ends)
         few = banned if len(banned) <= FEW else []
         many = [] if few else banned
         # A prefix takes the place of the forced first token, as in Hugging Face, which only looks at the start token.
@@ -73,4 +81,5 @@ class InitialStates:
         start = self._start if options.decoder_start is None else options.decoder_start
         numbers = np.array([*[start] * self._width, *range(self._width), *singles, *bans, first, last], np.int64)
         has_rules = HistoryRules.of(options, many) is not None
-        return InitialState(options, numbers, few, many, has_rules, limit - 2 if uneventful_from == 1 else 0)
+        touched = len(few) + (len(self._ends) if options.min_length else 0)
+        return InitialState(options, numbers, few, many, has_rules, limit - 2 if uneventful_from == 1 else 0, touched)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.search.batch import SearchBatch, TokenIds
+from dragoman.search.batch import SearchBatch
 from dragoman.search.beam import BeamBatch
 from dragoman.search.constraints import Ids, Scores
 from dragoman.search.greedy import GreedyBatch
 from dragoman.search.hypothesis import Hypothesis
+from dragoman.search.initial_state import TokenIds
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["Search", "search_batch", "start_search"]

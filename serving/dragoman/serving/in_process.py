@@ -96,7 +96,7 @@ def model_facts(manifest: Manifest) -> ModelFacts:
     """What the engine must know of the bundle's model."""
     sizes, tokens = manifest.dimensions, manifest.tokens
     return ModelFacts(
-        eos=tokens.eos,
+        ends=tokens.ends,
         decoder_start=tokens.decoder_start,
         source_vocabulary=sizes.source_vocabulary,
         target_vocabulary=sizes.target_vocabulary,

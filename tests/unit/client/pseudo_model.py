@@ -25,7 +25,7 @@ VOCABULARY, EOS, START = 26, 0, 25
 @dataclass(frozen=True)
 class Tokens:
     pad: int = START
-    eos: int = EOS
+    ends: tuple[int, ...] = (EOS,)
     decoder_start: int = START
 
 

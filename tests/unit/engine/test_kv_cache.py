@@ -108,7 +108,7 @@ def test_where_room_is_free_a_shape_only_grows() -> None:
     assert grown(CacheShape(8, 32, 16), 2, 40, 8) == CacheShape(8, 48, 16)
 
 
-MODEL = ModelFacts(0, 1, 32_000, 32_000, max_source_tokens=512, max_target_tokens=512)
+MODEL = ModelFacts((0,), 1, 32_000, 32_000, max_source_tokens=512, max_target_tokens=512)
 
 
 def test_the_memory_contract_is_the_sum_of_what_the_limits_allow() -> None:

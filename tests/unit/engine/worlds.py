@@ -11,7 +11,7 @@ from dragoman.serving.engine.runtime import Encoded
 from dragoman.serving.runtime.fake import FakeDecoder, FakeRuntime
 
 MODEL = ModelFacts(
-    eos=0, decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
+    ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
 )
 LONG = DecodingOptions(max_length=15, min_length=15)
 """Fifteen steps, whatever the model says."""

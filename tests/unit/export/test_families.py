@@ -33,6 +33,8 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
     ("T5 1.1", {"num_layers": 3, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}),
     ("mT5", {"num_layers": 1, "num_decoder_layers": 1, "feed_forward_proj": "gated-relu"}),
     ("UMT5", {"num_layers": 3, "d_kv": 16}),
+    ("T5", {"eos_token_id": [1, 130, 210]}),
+    ("BART", {"eos_token_id": [2, 130, 210]}),
 ]
 
 

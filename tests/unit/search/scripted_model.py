@@ -13,7 +13,7 @@ VOCABULARY, EOS, START = 23, 0, 22
 
 @dataclass(frozen=True)
 class Tokens:
-    eos: int = EOS
+    ends: tuple[int, ...] = (EOS,)
     decoder_start: int = START
 
 

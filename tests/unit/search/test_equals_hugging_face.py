@@ -55,6 +55,18 @@ def test_it_says_what_hugging_face_says(name: str) -> None:
         agree(generated(source, options), ours)
 
 
+SEVERAL_ENDS = (EOS, 9, 17)
+"""Tokens that this model generates often, so that most rows end in different ways."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_with_several_end_tokens_it_says_what_hugging_face_says(name: str) -> None:
+    options = DecodingOptions(**{"max_length": 20, **CASES[name]})
+    answers = searched(SOURCES, [options] * len(SOURCES), ends=SEVERAL_ENDS)
+    for source, ours in zip(SOURCES, answers, strict=True):
+        agree(generated(source, options, SEVERAL_ENDS), ours, SEVERAL_ENDS)
+
+
 WIDTHS = st.sampled_from([1, 2, 3, 4])
 WORDS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=3).map(tuple), max_size=6).map(tuple)
 
@@ -87,16 +99,16 @@ def requests(draw: st.DrawFn) -> tuple[list[list[int]], list[DecodingOptions]]:
 
 
 @settings(max_examples=250, deadline=None)
-@given(requests(), st.integers(0, 5))
+@given(requests(), st.integers(0, 5), st.sampled_from([(EOS,), SEVERAL_ENDS, (3, EOS)]))
 def test_any_options_in_one_batch_say_what_hugging_face_says_alone(
-    asked: tuple[list[list[int]], list[DecodingOptions]], extra_candidates: int
+    asked: tuple[list[list[int]], list[DecodingOptions]], extra_candidates: int, ends: tuple[int, ...]
 ) -> None:
     sources, every = asked
-    for source, options, ours in zip(sources, every, searched(sources, every, extra_candidates), strict=True):
-        agree(generated(source, options), ours)
+    for source, options, ours in zip(sources, every, searched(sources, every, extra_candidates, ends), strict=True):
+        agree(generated(source, options, ends), ours, ends)
 
 
-def agree(theirs: list[tuple[tuple[int, ...], float | None]], ours: tuple) -> None:
+def agree(theirs: list[tuple[tuple[int, ...], float | None]], ours: tuple, ends: tuple[int, ...] = (EOS,)) -> None:
     assert len(ours) == len(theirs)
     # When fewer continuations are possible than beams, Hugging Face fills up with rows that it marks with -1e9.
     theirs = [(tokens, score) for tokens, score in theirs if score is None or score > -1e8]
@@ -104,4 +116,4 @@ def agree(theirs: list[tuple[tuple[int, ...], float | None]], ours: tuple) -> No
     assert [hypothesis.tokens for hypothesis in ours] == [tokens for tokens, _ in theirs]
     for hypothesis, (_, score) in zip(ours, theirs, strict=True):
         assert score is None or math.isclose(hypothesis.score, score, rel_tol=1e-4, abs_tol=1e-5)
-        assert hypothesis.finish == ("eos" if hypothesis.tokens[-1] == EOS else "length")
+        assert hypothesis.finish == ("eos" if hypothesis.tokens[-1] in ends else "length")

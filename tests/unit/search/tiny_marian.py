@@ -17,7 +17,7 @@ VOCABULARY, PAD, EOS = 37, 36, 0
 
 @dataclass(frozen=True)
 class Tokens:
-    eos: int = EOS
+    ends: tuple[int, ...] = (EOS,)
     decoder_start: int = PAD
 
 
@@ -41,7 +41,9 @@ def tiny_model() -> MarianMTModel:
     return model
 
 
-def generated(source: list[int], options: DecodingOptions) -> list[tuple[tuple[int, ...], float | None]]:
+def generated(
+    source: list[int], options: DecodingOptions, ends: tuple[int, ...] = (EOS,)
+) -> list[tuple[tuple[int, ...], float | None]]:
     """The hypotheses of Hugging Face: tokens after the start token up to the end token, and score for beams."""
     o = options
     start = PAD if o.decoder_start is None else o.decoder_start
@@ -59,7 +61,7 @@ def generated(source: list[int], options: DecodingOptions) -> list[tuple[tuple[i
         forced_eos_token_id=o.forced_eos,
         do_sample=False,
         pad_token_id=PAD,
-        eos_token_id=EOS,
+        eos_token_id=list(ends),
         decoder_start_token_id=start,
         return_dict_in_generate=True,
         output_scores=True,
@@ -72,22 +74,20 @@ def generated(source: list[int], options: DecodingOptions) -> list[tuple[tuple[i
     )
     scores = answer.sequences_scores.tolist() if o.beam_size > 1 else [None] * o.num_hypotheses
     prompt = 1 + len(o.prefix)
-    return [(_until_end(row.tolist(), prompt), score) for row, score in zip(answer.sequences, scores, strict=True)]
+    return [(_until_end(row.tolist(), prompt, ends), score) for row, score in zip(answer.sequences, scores, strict=True)]
 
 
-def _until_end(row: list[int], prompt: int) -> tuple[int, ...]:
-    after = row[prompt:]
-    if EOS in after:
-        after = after[: after.index(EOS) + 1]
-    return (*row[1:prompt], *after)
+def _until_end(row: list[int], prompt: int, ends: tuple[int, ...]) -> tuple[int, ...]:
+    ended = next((at for at in range(prompt, len(row)) if row[at] in ends), len(row))
+    return tuple(row[1 : ended + 1])
 
 
 def searched(
-    sources: list[list[int]], every: list[DecodingOptions], extra_candidates: int = 0
+    sources: list[list[int]], every: list[DecodingOptions], extra_candidates: int = 0, ends: tuple[int, ...] = (EOS,)
 ) -> list[tuple[Hypothesis, ...]]:
     """Our answers, all in one batch (one width), logits from the same model, each row's history kept by `parents`."""
     (width,) = {options.beam_size for options in every}
-    batch = search_batch(width, Tokens(), VOCABULARY)
+    batch = search_batch(width, Tokens(ends), VOCABULARY)
     for options in every:
         batch.join(options)
     encoded = [_encoded(tuple(source)) for source in sources]

@@ -16,7 +16,7 @@ from dragoman.export.checkpoint.files import read_settings
 from dragoman.export.checkpoint.settings import Settings, shown
 from dragoman.search.options import DecodingOptions, EarlyStopping, from_mapping
 
-__all__ = ["generation_options", "generation_settings"]
+__all__ = ["NEUTRAL", "end_tokens", "generation_options", "generation_settings"]
 
 EARLY_STOPPING: tuple[tuple[object, EarlyStopping], ...] = ((False, "heuristic"), (True, "first"), ("never", "never"))
 
@@ -28,8 +28,7 @@ SAME_MEANING = {
     "temperature": "temperature",
     "top_k": "top_k",
     "top_p": "top_p",
-    # bans the end token while fewer stand before it, the start token counted: the same number as with the end token counted
-    "min_length": "min_length",
+    "num_return_sequences": "num_hypotheses",
 }
 
 NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -37,11 +36,11 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
     "encoder_repetition_penalty": (1, 1.0),
     "num_beam_groups": (1,),
     "diversity_penalty": (0, 0.0),
-    "suppress_tokens": ([],),
     "begin_suppress_tokens": ([],),
-    "min_new_tokens": (0,),
     "exponential_decay_length_penalty": (),
     "renormalize_logits": (False,),
+    "remove_invalid_values": (False,),
+    "token_healing": (False,),
     "sequence_bias": ({}, []),
     "constraints": ([],),
     "force_words_ids": ([],),
@@ -78,20 +77,50 @@ def generation_options(raw: Mapping[str, Any], tokens: SpecialTokens, max_positi
     _refuse_unsupported(settings, samples)
     if samples and beams != 1:
         raise CheckpointError("num_beams with do_sample (beam sampling) is not supported; set do_sample to false")
-    values["max_length"] = min(_longest(raw), max_positions)
-    if isinstance(shortest := values.get("min_length"), int):
-        values["min_length"] = min(shortest, values["max_length"])  # type: ignore[call-overload]
+    longest = min(_longest(raw), max_positions)
+    values["max_length"], values["min_length"] = longest, min(_shortest(settings), longest)
     if "early_stopping" in settings:
         values["early_stopping"] = _early_stopping(raw["early_stopping"])
-    words = raw.get("bad_words_ids") or []
-    values["bad_words"] = [word for word in words if word != [tokens.eos]] if isinstance(words, list) else words
     values["forced_bos"] = settings.token("forced_bos_token_id")
     values["forced_eos"] = settings.token("forced_eos_token_id")
+    values["bad_words"] = _bad_words(settings, {*tokens.ends, values["forced_bos"], values["forced_eos"]}, tokens)
     values["sampling"] = samples
     try:
         return from_mapping(values, DecodingOptions())
     except InvalidRequest as error:
         raise CheckpointError(f"the checkpoint's generation settings are impossible: {error}") from error
+
+
+def end_tokens(generation: Settings, config: Settings, default: int | None = None) -> tuple[int, ...]:
+    """Every token that ends a translation; first the one that config.json, and so the tokenizer, ends sources with."""
+    usual = config.tokens("eos_token_id")
+    listed = generation.tokens("eos_token_id") or usual or (() if default is None else (default,))
+    first = usual[:1] if usual[:1] and usual[0] in listed else listed[:1]
+    return tuple(dict.fromkeys((*first, *listed)))
+
+
+def _bad_words(settings: Settings, needed: set[object], tokens: SpecialTokens) -> object:
+    """The words, and the suppressed tokens, which are words of one token; `needed` ones can't be among those."""
+    words, suppressed = settings.raw("bad_words_ids", []), settings.raw("suppress_tokens", [])
+    if not isinstance(words, list) or not isinstance(suppressed, list):
+        raise CheckpointError(f"{settings.file} must give bad_words_ids and suppress_tokens as lists")
+    for token in suppressed:
+        if token in needed:
+            raise CheckpointError(
+                f"suppress_tokens in {settings.file} has {shown(token)}, which the same settings force or end with; "
+                "take it out"
+            )
+    ends = [[end] for end in tokens.ends]
+    return [*(word for word in words if word not in ends), *([token] for token in suppressed)]
+
+
+def _shortest(settings: Settings) -> int:
+    """Tokens that must stand before the end token; `min_length` counts the start token as well."""
+    name, counted = ("min_new_tokens", 0) if "min_new_tokens" in settings else ("min_length", 1)
+    value = settings.raw(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise CheckpointError(f"{settings.file} must give {name} as a whole number, not {shown(value)}")
+    return max(value - counted, 0)
 
 
 def _refuse_unsupported(settings: Settings, samples: bool) -> None:

@@ -97,6 +97,7 @@ def read_checkpoint(
 
 
 def _check_tokens(tokens: SpecialTokens, config: TransformerConfig) -> None:
-    for name, token in (("pad", tokens.pad), ("eos", tokens.eos), ("decoder_start", tokens.decoder_start)):
+    ends = [("eos", end) for end in tokens.ends]
+    for name, token in (("pad", tokens.pad), *ends, ("decoder_start", tokens.decoder_start)):
         if not 0 <= token < config.target_vocabulary:
             raise CheckpointError(f"the {name} token {token} is not in the target vocabulary of {config.target_vocabulary}")

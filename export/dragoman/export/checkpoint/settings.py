@@ -65,12 +65,19 @@ class Settings:
 
     def token(self, name: str) -> int | None:
         """A token id, which may be stored as a list of one."""
-        value = self.raw(name)
-        if isinstance(value, list) and len(value) == 1:
-            value = value[0]
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LARGEST):
-            raise CheckpointError(f"{name} is {shown(value)} in {self.file}; dragoman supports one token id")
-        return value
+        listed = self.tokens(name)
+        if len(listed) > 1:
+            raise CheckpointError(f"{name} is {shown(self.raw(name))} in {self.file}; dragoman supports one token id")
+        return listed[0] if listed else None
+
+    def tokens(self, name: str) -> tuple[int, ...]:
+        """Token ids: a list, one alone, or none."""
+        value = self.raw(name, [])
+        listed = value if isinstance(value, list) else [value]
+        for token in listed:
+            if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < LARGEST:
+                raise CheckpointError(f"{name} is {shown(value)} in {self.file}; it must be a token id, or several")
+        return tuple(listed)
 
 
 def shown(value: object) -> str:

@@ -68,7 +68,8 @@ class HuggingFaceModel:
 
     def _trimmed(self, row: list[int]) -> Tokens:
         """Up to and with the first end token: what follows is padding."""
-        return tuple(row[: row.index(self._tokens.eos) + 1] if self._tokens.eos in row else row)
+        ended = next((at for at, token in enumerate(row) if token in self._tokens.ends), len(row))
+        return tuple(row[: ended + 1])
 
     def _generation(self, options: DecodingOptions) -> object:
         import transformers
@@ -86,7 +87,7 @@ class HuggingFaceModel:
             forced_bos_token_id=options.forced_bos,
             forced_eos_token_id=options.forced_eos,
             decoder_start_token_id=self._tokens.decoder_start,
-            eos_token_id=self._tokens.eos,
+            eos_token_id=list(self._tokens.ends),
             pad_token_id=self._tokens.pad,
         )
 

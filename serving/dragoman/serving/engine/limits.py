@@ -15,7 +15,7 @@ __all__ = ["EngineLimits", "MemoryContract", "ModelFacts", "memory_contract"]
 class ModelFacts:
     """What the engine must know of the model."""
 
-    eos: int
+    ends: tuple[int, ...]
     decoder_start: int
     source_vocabulary: int
     target_vocabulary: int

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.generation import end_tokens
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.settings import Settings
 from dragoman.export.transformer import TransformerConfig
@@ -98,13 +99,13 @@ class BartLikeReader:
         return theirs in ("encoder.version", "decoder.version", "model.encoder.version", "model.decoder.version")
 
     def tokens(self, generation: Settings) -> SpecialTokens:
-        pad, eos = self._token("pad_token_id", generation), self._token("eos_token_id", generation)
+        pad, ends = self._token("pad_token_id", generation), end_tokens(generation, self.settings)
         start = self._token("decoder_start_token_id", generation)
-        if pad is None or eos is None:
+        if pad is None or not ends:
             raise CheckpointError(f"{self.settings.file} must name pad_token_id and eos_token_id")
         if start is None:
             start = self.default_start(pad, generation)
-        return SpecialTokens(pad=pad, eos=eos, decoder_start=start)
+        return SpecialTokens(pad=pad, eos=ends[0], decoder_start=start, other_eos=ends[1:])
 
     def default_start(self, pad: int, generation: Settings) -> int:
         """The start token of a checkpoint that names none: Hugging Face takes the one that begins sentences."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.files import read_settings
+from dragoman.export.checkpoint.generation import end_tokens
 from dragoman.export.checkpoint.limits import DEFAULT_TOKENS, TokenLimits
 from dragoman.export.checkpoint.readers.bart_like import ACTIVATIONS
 from dragoman.export.checkpoint.settings import Settings
@@ -122,8 +123,9 @@ class T5Reader:
                     return found
             return default
 
-        pad = token("pad_token_id", 0)
-        return SpecialTokens(pad=pad, eos=token("eos_token_id", 1), decoder_start=token("decoder_start_token_id", pad))
+        pad, ends = token("pad_token_id", 0), end_tokens(generation, self.settings, default=1)
+        start = token("decoder_start_token_id", pad)
+        return SpecialTokens(pad=pad, eos=ends[0], decoder_start=start, other_eos=ends[1:])
 
     def tokenizer(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
         settings = read_settings(directory / "tokenizer_config.json")
