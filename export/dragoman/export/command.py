@@ -6,7 +6,7 @@ import argparse
 import typing
 from pathlib import Path
 
-from dragoman.bundle.manifest import Precision, Target
+from dragoman.bundle.manifest import Precision, Segmentation, Target
 
 HELP = "Turn a trained checkpoint into a bundle: ONNX graphs checked token for token against the original model."
 
@@ -79,6 +79,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what the CPU runs: custom operators (native, the default where they are built) or standard ones (portable, "
         "slower, for a server without dragoman's operators; docs/operators.md)",
     )
+    add(
+        "--segmentation",
+        choices=typing.get_args(Segmentation),
+        help="what the model takes at a time: the server splits texts into sentences or lines, or gives them whole "
+        "(default: none for T5, BART and Pegasus, sentence for translation models)",
+    )
     add("--format", metavar="NAME", help="what SOURCE is, where it is not recognised: hugging-face")
     add("--dictionaries", type=Path, metavar="DIR", help="where dict.*.txt are, if not beside SOURCE")
     add("--bpe-codes", type=Path, metavar="FILE", help="the merges of subword-nmt, if not beside SOURCE")
@@ -118,6 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         limits=TokenLimits(arguments.max_source_tokens, arguments.max_target_tokens),
         force=arguments.force,
         lowering=arguments.lowering,
+        segmentation=arguments.segmentation,
         format_name=arguments.format,
         companions=CompanionFiles(arguments.dictionaries, arguments.bpe_codes, tuple(arguments.spm)),
     )

@@ -22,6 +22,7 @@ from dragoman.bundle.manifest import (
     Lowering,
     Manifest,
     Precision,
+    Segmentation,
     Target,
     Verification,
     VerificationCase,
@@ -53,6 +54,7 @@ class ExportOptions:
     `shortlist` is text in the target language: what is not in it the model will not say.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     weights that mean nothing, whose answers nobody will read.
+    `segmentation` is what the model translates at a time, where its family's usual is not right.
     `format_name` says what `checkpoint` is where it is not recognised; `companions` are files that do not lie beside it.
     """
 
@@ -68,6 +70,7 @@ class ExportOptions:
     force: bool = False
     lowering: Lowering | None = None
     verify: bool = True
+    segmentation: Segmentation | None = None
     format_name: str | None = None
     companions: CompanionFiles = field(default_factory=CompanionFiles)
 
@@ -145,6 +148,7 @@ class _Export:
                     kept_in_fp32=kept_in_fp32,
                     engines=engines,
                     languages=checkpoint.languages,
+                    segmentation=self._options.segmentation or checkpoint.segmentation,
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())

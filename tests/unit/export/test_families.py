@@ -44,6 +44,12 @@ def sources(checkpoint: Checkpoint) -> list[list[int]]:
     return [[*generator.integers(110, most, length).tolist(), checkpoint.tokens.eos] for length in (3, 7, 12, 25)]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_translation_models_take_sentences_and_the_others_whole_texts(tmp_path: Path, family: str) -> None:
+    expected = "none" if family in {"T5", "T5 1.1", "mT5", "UMT5", "ByT5", "BART", "Pegasus"} else "sentence"
+    assert read_checkpoint(FAMILIES[family].write(tmp_path / "model")).segmentation == expected
+
+
 @pytest.mark.parametrize(("family", "shape"), SHAPES, ids=str)
 def test_answers_are_those_of_hugging_face(tmp_path: Path, family: str, shape: dict[str, Any]) -> None:
     directory = FAMILIES[family].write(tmp_path / "model", **shape)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragoman.bundle.manifest import Dimensions, Languages, ModelCard, SpecialTokens, TokenizerFiles
+from dragoman.bundle.manifest import Dimensions, Languages, ModelCard, Segmentation, SpecialTokens, TokenizerFiles
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.formats import CompanionFiles, Reference, format_of
 from dragoman.export.checkpoint.limits import TokenLimits
+from dragoman.export.checkpoint.readers.bart import BartReader
+from dragoman.export.checkpoint.readers.pegasus import PegasusReader
+from dragoman.export.checkpoint.readers.t5 import T5Reader
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.checkpoint.weights import load
 from dragoman.export.transformer import Transformer, TransformerConfig
@@ -16,9 +19,9 @@ from dragoman.search.options import DecodingOptions
 
 __all__ = ["Checkpoint", "TokenLimits", "read_checkpoint"]
 
-
 UNLIMITED = TokenLimits()
 NO_COMPANIONS = CompanionFiles()
+TRAINED_ON_LONG_TEXTS = frozenset(name for reader in (T5Reader, BartReader, PegasusReader) for name in reader.architectures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,12 @@ class Checkpoint:
     def languages(self) -> Languages | None:
         """The languages of a multilingual model."""
         return self.tokenizer_plan.languages
+
+    @property
+    def segmentation(self) -> Segmentation:
+        """What the model was trained on, as far as its family tells: `export --segmentation` knows better."""
+        is_translator = self.languages is not None  # MADLAD is a T5, and translates sentences
+        return "none" if self.card.architecture in TRAINED_ON_LONG_TEXTS and not is_translator else "sentence"
 
     @property
     def dimensions(self) -> Dimensions:
