@@ -51,6 +51,7 @@ class EngineLoop:
         while not self._is_over():
             for channel, frame in self._connections.receive(self._timeout_s()):
                 self._receive(channel, frame)
+            self._connections.flush()  # refusals do not wait for a step
             for channel in self._connections.take_lost():
                 self._forget(channel)
             self._tasks.run(_TASK_BUDGET_S)
