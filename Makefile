@@ -41,8 +41,8 @@ $(LIBRARY): native/build.py $(wildcard native/*/*.* native/*/*/*) | $(STAMP)
 zig: setup ## install ziglang, the compiler for machines without one and for wheels
 	@$(PIP) ziglang
 
-# With other operators the weights may be stored otherwise: the bundle is made again.
-$(BUNDLE)/manifest.json: $(STAMP) $(wildcard $(LIBRARY)) | native
+# With other operators the weights may be stored otherwise, and another schema is not read: the bundle is made again.
+$(BUNDLE)/manifest.json: $(STAMP) $(wildcard $(LIBRARY)) core/dragoman/bundle/manifest.py | native
 	@$(BIN)/dragoman export $(MODEL) --output $(BUNDLE) --force
 
 demo: $(BUNDLE)/manifest.json ## export the bundled model, start the real Triton, translate over gRPC, show the result

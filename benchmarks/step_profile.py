@@ -58,14 +58,14 @@ def feeds(manifest: Manifest, shape: StepShape) -> dict[str, Any]:
         "candidates": np.array([shape.candidates]),
     }
     if graph.lowering == "native":
-        cell = 2 * sizes.heads * sizes.head_dim
+        slot = 2 * sizes.heads * sizes.head_dim
         return {
             **fed,
             **{name: fed[name].ravel() for name in ("tokens", "positions")},
-            "cells": np.arange(own, dtype=np.int32).reshape(rows, shape.cache),
-            "self_cache": draw.standard_normal((sizes.decoder_layers, own, cell), np.float32),
+            "slots": np.arange(own, dtype=np.int32).reshape(rows, shape.cache),
+            "self_cache": draw.standard_normal((sizes.decoder_layers, own, slot), np.float32),
             "source_starts": np.arange(0, cross, shape.source, dtype=np.int32),
-            "cross_cache": draw.standard_normal((sizes.decoder_layers, cross, cell), np.float32),
+            "cross_cache": draw.standard_normal((sizes.decoder_layers, cross, slot), np.float32),
         }
     for layer in range(sizes.decoder_layers):
         for kind in ("key", "value"):

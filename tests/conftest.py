@@ -65,7 +65,7 @@ def server(reference_bundle: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One layer a side, heads of 8: what ONNX Runtime's fused attention takes."""
+    """One layer on each side, two heads of 8."""
     from random_marian import write_marian
 
     return write_marian(tmp_path_factory.mktemp("checkpoints") / "tiny")
@@ -73,13 +73,13 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_fp32(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
-    from exported_graphs import export
+    from exported_graphs import LOWERINGS, export
 
-    return export(tmp_path_factory.mktemp("graphs") / "fp32", tiny_checkpoint, ("cpu", "portable"))
+    return export(tmp_path_factory.mktemp("graphs") / "fp32", tiny_checkpoint, LOWERINGS)
 
 
 @pytest.fixture(scope="session")
 def tiny_fp16(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
-    from exported_graphs import export
+    from exported_graphs import LOWERINGS, export
 
-    return export(tmp_path_factory.mktemp("graphs") / "fp16", tiny_checkpoint, ("cpu", "portable"), "fp16")
+    return export(tmp_path_factory.mktemp("graphs") / "fp16", tiny_checkpoint, LOWERINGS, "fp16")

@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
+from dragoman import native
 from dragoman.bundle.manifest import Graph, Lowering, Precision, Role
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration
 from dragoman.export.transformer import KeyValue, Transformer
-from forced_steps import CellsStepper, Stepper, Workload
+from forced_steps import NativeStepper, PortableStepper, Workload
+
+LOWERINGS: tuple[Lowering, ...] = ("portable",) if native.ops_library() is None else ("native", "portable")
+"""Those that can be run here."""
+
+needs_operators = pytest.mark.skipif(native.ops_library() is None, reason="the custom operators are not built")
+EACH_LOWERING = [pytest.param("native", marks=needs_operators), "portable"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Exported:
         return next(graph for graph in self.graphs if (graph.role, graph.lowering) == (role, lowering))
 
     def stepper(self, lowering: Lowering) -> Any:
-        kind = CellsStepper if lowering == "native" else Stepper
+        kind = NativeStepper if lowering == "native" else PortableStepper
         return kind(self.directory, self.graph("encoder", lowering), self.graph("decoder", lowering))
 
 
@@ -56,18 +64,18 @@ def export(
 
 
 def eager_logits(model: Transformer, work: Workload) -> NDArray[np.float32]:
-    """(rows, steps, vocabulary): our own module run in torch."""
+    """(rows, steps, vocabulary): the Transformer run in torch."""
     lengths, shape = torch.from_numpy(work.lengths), model.config.decoder_attention
     with torch.inference_mode():
         memories = model.encode(torch.from_numpy(work.sources), lengths)
         empty = torch.zeros(work.rows, shape.heads, 8, shape.head_dim)
         pasts = [KeyValue(empty, empty)] * len(memories)
-        said = []
+        steps = []
         for step in range(work.targets.shape[1]):
             tokens = torch.from_numpy(work.targets[:, step]).reshape(work.groups, work.width)
             logits, pasts = model.step(tokens, torch.full_like(tokens, step).int(), lengths, memories, pasts)
-            said.append(logits)
-    return torch.stack(said, dim=1).numpy()
+            steps.append(logits)
+    return torch.stack(steps, dim=1).numpy()
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

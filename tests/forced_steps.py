@@ -1,4 +1,4 @@
-"""Runs a decoder graph over given target tokens, one step at a time: what it says at each can be compared."""
+"""Runs a decoder graph over given target tokens, one step at a time, so that every step can be compared."""
 
 from __future__ import annotations
 
@@ -61,12 +61,11 @@ def session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-class Stepper:
+class PortableStepper:
     """An encoder and a decoder graph in ONNX Runtime; the cache is longer than needed and starts full of garbage."""
 
     def __init__(self, directory: Path, encoder: Graph, decoder: Graph) -> None:
         self.encoder, self.decoder = session(directory / encoder.file), session(directory / decoder.file)
-        self.graph = decoder
         self.caches = [spec for spec in decoder.inputs if spec.name.startswith("self_")]
 
     def encode(self, work: Workload) -> Arrays:
@@ -81,30 +80,25 @@ class Stepper:
             for spec in self.caches
         }
 
-    def feed(self, work: Workload, cross: Arrays, at: NDArray[np.int64], candidates: int) -> Arrays:
+    def feed(self, work: Workload, cross: Arrays, at: NDArray[np.int64]) -> Arrays:
         """Row r is at step at[r]."""
         shape = (work.groups, work.width)
-        feed: Arrays = {
+        return {
             "tokens": work.targets[np.arange(work.rows), at].reshape(shape),
             "positions": at.astype(np.int32).reshape(shape),
             "source_lengths": work.lengths,
             **cross,
         }
-        if self.graph.max_candidates is None:
-            feed["candidates"] = np.array([candidates])
-        return feed
 
-    def run(self, work: Workload, candidates: int = 5) -> list[Best]:
-        """All rows together, past and present in different memory."""
+    def run(self, work: Workload, candidates: int = 64) -> list[Best]:
+        """All rows together; of each step the first of the candidates that the graph returns."""
         cross, past = self.encode(work), self.garbage(work.rows)
-        said = []
+        steps = []
         for step in range(work.targets.shape[1]):
-            feed = {**self.feed(work, cross, np.full(work.rows, step), candidates), **past}
-            if self.graph.max_candidates is not None:
-                feed["parents"] = np.arange(work.rows)
-            best, past = self.step(feed)
-            said.append(best)
-        return said
+            feed = self.feed(work, cross, np.full(work.rows, step))
+            best, past = self.step({**feed, **past, "parents": np.arange(work.rows)})
+            steps.append(Best(*(part[:, :candidates] for part in best)))
+        return steps
 
     def step(self, feed: Arrays) -> tuple[Best, Arrays]:
         names = ["best_tokens", "best_log_probs", "best_logits", *(f"present_{spec.name}" for spec in self.caches)]
@@ -112,44 +106,25 @@ class Stepper:
         present = {spec.name: array for spec, array in zip(self.caches, out[3:], strict=True)}
         return Best(*out[:3]), present
 
-    def run_in_place(self, work: Workload, candidates: int = 5) -> list[tuple[NDArray[np.int64], Best]]:
-        """Past and present bound to one buffer; row r starts r ticks late, so that all stand at different positions."""
-        cross = self.encode(work)
-        buffers = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in self.garbage(work.rows).items()}
-        said = []
-        for tick in range(work.targets.shape[1] + work.rows - 1):
-            at = np.clip(tick - np.arange(work.rows), 0, work.targets.shape[1] - 1)
-            binding = self.decoder.io_binding()
-            for name, array in self.feed(work, cross, at, candidates).items():
-                binding.bind_cpu_input(name, np.ascontiguousarray(array))
-            for name in ("best_tokens", "best_log_probs", "best_logits"):
-                binding.bind_output(name)
-            for name, buffer in buffers.items():
-                binding.bind_ortvalue_input(name, buffer)
-                binding.bind_ortvalue_output(f"present_{name}", buffer)
-            self.decoder.run_with_iobinding(binding)
-            said.append((at, Best(*(value.numpy() for value in binding.get_outputs()[:3]))))
-        return said
-
-    def run_shuffled(self, work: Workload, candidates: int = 5) -> list[tuple[NDArray[np.int64], NDArray[np.int64], Best]]:
+    def run_shuffled(self, work: Workload) -> list[tuple[NDArray[np.int64], NDArray[np.int64], Best]]:
         """The graph gathers its past: groups change places every tick, rows stand apart, and the first past is larger."""
         random = np.random.default_rng(5)
         cross, past = self.encode(work), self.garbage(work.rows + 2)
-        where, said = np.arange(work.rows) + 1, []  # where each row's past lies
+        where, steps = np.arange(work.rows) + 1, []  # where each row's past lies
         for tick in range(work.targets.shape[1] + work.rows - 1):
             order = random.permutation(work.groups)
             rows = (order[:, None] * work.width + np.arange(work.width)).reshape(-1)
             at = np.clip(tick - rows, 0, work.targets.shape[1] - 1)
             moved = Workload(work.sources[order], work.lengths[order], work.targets[rows], work.width)
-            feed = self.feed(moved, {name: array[order] for name, array in cross.items()}, at, candidates)
+            feed = self.feed(moved, {name: array[order] for name, array in cross.items()}, at)
             best, past = self.step({**feed, **past, "parents": where[rows]})
             where = np.argsort(rows)
-            said.append((rows, at, best))
-        return said
+            steps.append((rows, at, best))
+        return steps
 
 
-class CellsStepper:
-    """The same for graphs with operators of our own: sources without padding, pasts in cells."""
+class NativeStepper:
+    """The same for graphs with custom operators: sources without padding, pasts in KV slots."""
 
     def __init__(self, directory: Path, encoder: Graph, decoder: Graph) -> None:
         from dragoman.export.verification.exported import stepper_of

@@ -1,6 +1,6 @@
 """Caches that stay on a device, whatever joins and leaves: the code of CUDA and TensorRT decoders on the CPU's memory.
 
-Every step is compared with the tuned decoder, which keeps its caches in numpy.
+Every step is compared with the decoder for graphs with custom operators.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dragoman import native as operators
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Decoder, Encoded, TopTokens
 from dragoman.serving.runtime.device import Arranger, DeviceMemory
-from dragoman.serving.runtime.encoding import DeviceEncoder, padded
-from dragoman.serving.runtime.in_place import InPlaceDecoder
+from dragoman.serving.runtime.encoding import DeviceEncoder, flat
+from dragoman.serving.runtime.native import NativeDecoder
 from dragoman.serving.runtime.portable import PortableDecoder
 from dragoman.serving.runtime.tiny_graph import Node, Value, graph
 from exported_graphs import Exported
@@ -46,41 +47,43 @@ class CountingMemory:
 
 
 class Pair:
-    """The same model twice: tuned graphs in place, portable ones on a device."""
+    """The same model twice: graphs with custom operators, and portable ones on a device."""
 
     def __init__(self, exported: Exported, precision: str) -> None:
         self.precision = precision
         self.sessions = {
-            (role, lowering): onnxruntime.InferenceSession(
-                exported.directory / exported.graph(role, lowering).file, _one_thread(), providers=["CPUExecutionProvider"]
+            (graph.role, graph.lowering): onnxruntime.InferenceSession(
+                exported.directory / graph.file, _one_thread(), providers=["CPUExecutionProvider"]
             )
-            for role in ("encoder", "decoder")
-            for lowering in ("cpu", "portable")
+            for graph in exported.graphs
         }
         self.cross_names = [spec.name for spec in exported.graph("encoder", "portable").outputs]
+        self.native_cross_names = [spec.name for spec in exported.graph("encoder", "native").outputs]
         self.device = CountingMemory()
         self.encoder = DeviceEncoder(self.sessions["encoder", "portable"], self.cross_names, self.device.memory)
 
-    def decoders(self, width: int) -> tuple[InPlaceDecoder, PortableDecoder]:
-        in_place = InPlaceDecoder(self.sessions["decoder", "cpu"], CacheLayout(LAYERS, 2, 8), width)
+    def decoders(self, width: int) -> tuple[NativeDecoder, PortableDecoder]:
+        native = NativeDecoder(self.sessions["decoder", "native"], CacheLayout(LAYERS, 2, 8), width, 16, (64, 64))
         layout = CacheLayout(LAYERS, 2, 8, DTYPE[self.precision])
-        return in_place, PortableDecoder(self.sessions["decoder", "portable"], layout, width, self.device.memory)
+        return native, PortableDecoder(self.sessions["decoder", "portable"], layout, width, self.device.memory)
 
     def encoded(self, sources: Sequence[Sequence[int]]) -> tuple[Encoded, Encoded]:
-        ids, lengths = padded(sources)
-        feeds = {"source_ids": ids, "source_lengths": lengths}
-        tuned = self.sessions["encoder", "cpu"].run(self.cross_names, feeds)
-        return Encoded(tuned, lengths), self.encoder.encode(sources)
+        feeds, lengths = flat(sources)
+        native = self.sessions["encoder", "native"].run(self.native_cross_names, feeds)
+        return Encoded(native, lengths), self.encoder.encode(sources)
 
 
 def _one_thread() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.register_custom_ops_library(str(operators.ops_library()))
     return options
 
 
 @pytest.fixture(scope="module")
 def pairs(tiny_fp32: Exported, tiny_fp16: Exported) -> dict[str, Pair]:
+    if operators.ops_library() is None:
+        pytest.skip("the custom operators are not built")
     return {"fp32": Pair(tiny_fp32, "fp32"), "fp16": Pair(tiny_fp16, "fp16")}
 
 
@@ -111,8 +114,8 @@ class Play:
         for decoder in self.decoders:
             decoder.reserve(max(self.positions) + 1)
         positions = np.array(self.positions)
-        tuned, portable = (_by_token(decoder.step(tokens, positions, parents, VOCABULARY)) for decoder in self.decoders)
-        np.testing.assert_allclose(portable, tuned, rtol=0, atol=TOLERANCE[self.pair.precision])
+        native, portable = (_by_token(decoder.step(tokens, positions, parents, VOCABULARY)) for decoder in self.decoders)
+        np.testing.assert_allclose(portable, native, rtol=0, atol=TOLERANCE[self.pair.precision])
         self.positions = [position + 1 for position in self.positions]
 
 
@@ -124,7 +127,7 @@ def _by_token(best: TopTokens) -> np.ndarray:
 @pytest.mark.parametrize("precision", TOLERANCE)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_device_decoders_equal_tuned_ones(pairs: dict[str, Pair], precision: str, data: st.DataObject) -> None:
+def test_device_decoders_equal_native_ones(pairs: dict[str, Pair], precision: str, data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 3), "width")
     rng = np.random.default_rng(data.draw(st.integers(0, 999), "seed"))
     play = Play(pairs[precision], width)

@@ -10,22 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dragoman import native
 from dragoman.bundle.manifest import Lowering, read_manifest
 from dragoman.export.verification.exported import GraphModel
 from dragoman.search.options import DecodingOptions
-from exported_graphs import Exported, export, log_softmax
-from forced_steps import CellsStepper, Stepper, Workload, random_workload, worst_difference
+from exported_graphs import EACH_LOWERING, LOWERINGS, Exported, export, log_softmax
+from forced_steps import NativeStepper, PortableStepper, Workload, random_workload, worst_difference
 from random_marian import REFERENCE_MODEL, write_marian
 
 CLOSE = 1e-4
-ALL: tuple[Lowering, ...] = ("native", "cpu", "portable")
-
-
-def held(model: Exported, lowering: Lowering) -> Exported:
-    if lowering not in {graph.lowering for graph in model.graphs}:
-        pytest.skip("the custom operators are not built")
-    return model
 
 
 def hugging_face(directory: Path) -> nn.Module:
@@ -45,7 +37,7 @@ def hugging_face_logits(directory: Path, work: Workload) -> NDArray[np.float32]:
     return logits.numpy()
 
 
-def assert_parity(stepper: Stepper | CellsStepper, work: Workload, expected: NDArray[np.float32]) -> None:
+def assert_parity(stepper: PortableStepper | NativeStepper, work: Workload, expected: NDArray[np.float32]) -> None:
     for step, best in enumerate(stepper.run(work)):
         logits = expected[:, step]
         assert worst_difference(best, log_softmax(logits), logits) < CLOSE
@@ -53,7 +45,6 @@ def assert_parity(stepper: Stepper | CellsStepper, work: Workload, expected: NDA
 
 
 MODELS: dict[str, dict[str, object]] = {
-    # heads of 5: too odd for the fused cache attention, which must step aside
     "odd sizes, unequal depth, unshared embeddings": {
         "d_model": 15,
         "encoder_attention_heads": 5,
@@ -80,7 +71,7 @@ MODELS: dict[str, dict[str, object]] = {
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     directory = tmp_path_factory.mktemp("parity")
     checkpoint = write_marian(directory / "model", **MODELS[request.param])
-    return export(directory / "bundle", checkpoint, ALL if native.ops_library() else ALL[1:])
+    return export(directory / "bundle", checkpoint, LOWERINGS)
 
 
 @pytest.fixture(scope="module")
@@ -94,17 +85,11 @@ def expected(model: Exported, work: Workload) -> NDArray[np.float32]:
     return hugging_face_logits(model.checkpoint.source, work)
 
 
-@pytest.mark.parametrize("lowering", ALL)
-def test_random_models_say_what_hugging_face_says(
+@pytest.mark.parametrize("lowering", EACH_LOWERING)
+def test_random_models_compute_what_hugging_face_computes(
     model: Exported, work: Workload, expected: NDArray[np.float32], lowering: Lowering
 ) -> None:
-    assert_parity(held(model, lowering).stepper(lowering), work, expected)
-
-
-def test_random_models_write_their_cache_in_place(model: Exported, work: Workload, expected: NDArray[np.float32]) -> None:
-    for at, best in model.stepper("cpu").run_in_place(work):
-        logits = expected[np.arange(work.rows), at]
-        assert worst_difference(best, log_softmax(logits), logits) < CLOSE
+    assert_parity(model.stepper(lowering), work, expected)
 
 
 def test_random_models_gather_their_past(model: Exported, work: Workload, expected: NDArray[np.float32]) -> None:
@@ -113,7 +98,7 @@ def test_random_models_gather_their_past(model: Exported, work: Workload, expect
         assert worst_difference(best, log_softmax(logits), logits) < CLOSE
 
 
-@pytest.mark.parametrize("lowering", ALL)
+@pytest.mark.parametrize("lowering", EACH_LOWERING)
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_random_models_generate_what_hugging_face_generates(
     model: Exported, work: Workload, lowering: Lowering, beam_size: int
@@ -132,7 +117,7 @@ def test_random_models_generate_what_hugging_face_generates(
     sources = [row[:length].tolist() for row, length in zip(work.sources, work.lengths, strict=True)]
     options = DecodingOptions(beam_size=beam_size, max_length=12, bad_words=((start,),))
     graphs = GraphModel(
-        held(model, lowering).directory,
+        model.directory,
         model.graph("encoder", lowering),
         model.graph("decoder", lowering),
         checkpoint.tokens,
@@ -142,10 +127,10 @@ def test_random_models_generate_what_hugging_face_generates(
     assert [[token for token in answer.tokens if token != end] for answer in answers] == expected
 
 
-def test_the_reference_model_says_what_hugging_face_says(reference_bundle: Path) -> None:
+def test_the_reference_model_computes_what_hugging_face_computes(reference_bundle: Path) -> None:
     manifest = read_manifest(reference_bundle)
     work = random_workload(8001, 8001, start=8000, width=3)
     lowering = manifest.graphs[0].lowering
-    kind = CellsStepper if lowering == "native" else Stepper
+    kind = NativeStepper if lowering == "native" else PortableStepper
     stepper = kind(reference_bundle, manifest.graph("encoder", lowering), manifest.graph("decoder", lowering))
     assert_parity(stepper, work, hugging_face_logits(REFERENCE_MODEL, work))

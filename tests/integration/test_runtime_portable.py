@@ -10,7 +10,7 @@ import pytest
 
 from client_driven import client_driven
 from dragoman.bundle.integrity import record_file
-from dragoman.bundle.manifest import MANIFEST_NAME, Manifest, Precision
+from dragoman.bundle.manifest import MANIFEST_NAME, SCHEMA_VERSION, Manifest, Precision
 from dragoman.errors import ServeError
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits
@@ -58,7 +58,7 @@ def completed(exported: Exported, bundle: Path, precision: Precision) -> Path:
     files = {path.name: record_file(path) for path in bundle.iterdir()}
     facts = (read.card, read.dimensions, read.tokens, read.generation, read.tokenizer)
     graphs = tuple(graph for graph in exported.graphs if graph.lowering == "portable")
-    manifest = Manifest(1, "test", *facts, precision, ("cuda",), graphs, files)
+    manifest = Manifest(SCHEMA_VERSION, "test", *facts, precision, ("cuda",), graphs, files)
     (bundle / MANIFEST_NAME).write_text(manifest.to_json())
     return bundle
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, ModelFacts, Progress, Sequence
-from dragoman.serving.runtime.fake import FakeRuntime
+from fake_runtime import FakeRuntime
 
 MODEL = ModelFacts(
     ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20

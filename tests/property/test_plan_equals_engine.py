@@ -9,7 +9,7 @@ from dragoman.loadtest.planning.profile import Profile, StepTimes
 from dragoman.loadtest.planning.simulator import Server, simulate
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Finished, ModelFacts, Sequence
-from dragoman.serving.runtime.fake import FakeRuntime
+from fake_runtime import FakeRuntime
 
 MODEL = ModelFacts(
     ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20

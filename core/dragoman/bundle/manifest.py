@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 MANIFEST_NAME = "manifest.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_MANIFEST_BYTES = 16 << 20
 
 

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Precision = Literal["fp32", "fp16", "int8"]
-Lowering = Literal["native", "cpu", "portable"]
+Lowering = Literal["native", "portable"]
 Role = Literal["encoder", "decoder"]
 Target = Literal["cpu", "cuda", "tensorrt"]
 Segmentation = Literal["sentence", "line", "none"]
@@ -156,8 +156,6 @@ class StoredTensor:
 class Graph:
     """One ONNX file.
 
-    `in_place_cache`: present outputs may be bound to the past inputs' memory, and the caller reorders beams;
-    otherwise the graph gathers the past rows named by its `parents` input.
     `max_candidates`: the most next tokens a step may ask for; None when the graph takes any `candidates`,
     else the number is fixed in the graph and the input does not exist.
     `large_weights`: the weights of a megabyte and more. What several graphs hold, a runtime needs in memory only once.
@@ -169,7 +167,6 @@ class Graph:
     opset: Annotated[int, Range(1, 1000)]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    in_place_cache: bool = False
     max_candidates: Vocabulary | None = None
     large_weights: tuple[StoredTensor, ...] = ()
 

@@ -59,7 +59,6 @@ def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
     """The manifest's entry for a graph, read back from its file."""
     model = onnx.load(path, load_external_data=False)
     graph, opsets = model.graph, {opset.domain: opset.version for opset in model.opset_import}
-    decoder = role == "decoder"
     return Graph(
         role=role,
         lowering=lowering.name,
@@ -67,8 +66,7 @@ def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
         opset=opsets[""],
         inputs=tuple(map(_spec, graph.input)),
         outputs=tuple(map(_spec, graph.output)),
-        in_place_cache=decoder and lowering.in_place_cache,
-        max_candidates=lowering.max_candidates if decoder else None,
+        max_candidates=lowering.max_candidates if role == "decoder" else None,
         large_weights=tuple(_stored(tensor) for tensor in graph.initializer if _is_large(tensor)),
     )
 

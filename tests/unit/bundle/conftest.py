@@ -21,7 +21,7 @@ from dragoman.search.options import DecodingOptions
 @pytest.fixture
 def manifest() -> Manifest:
     spec = TensorSpec("tokens", "int64", ("groups", "width"))
-    case = VerificationCase("greedy, batch 1", "cpu", 3, 3, 40, 1e-6, bleu=100.0, chrf=100.0)
+    case = VerificationCase("greedy, batch 1", "native", 3, 3, 40, 1e-6, bleu=100.0, chrf=100.0)
     return Manifest(
         schema_version=SCHEMA_VERSION,
         dragoman_version="0.1.0",
@@ -32,7 +32,7 @@ def manifest() -> Manifest:
         tokenizer=TokenizerFiles("marian", {"source_model": "source.spm"}),
         precision="fp32",
         targets=("cpu",),
-        graphs=(Graph("decoder", "cpu", "decoder.cpu.onnx", 18, (spec,), (spec,), in_place_cache=True),),
-        files={"decoder.cpu.onnx": FileRecord("0" * 64, 3), "source.spm": FileRecord("1" * 64, 5)},
+        graphs=(Graph("decoder", "native", "decoder.native.onnx", 18, (spec,), (spec,)),),
+        files={"decoder.native.onnx": FileRecord("0" * 64, 3), "source.spm": FileRecord("1" * 64, 5)},
         verification=Verification("transformers", "original", 0.5, 0.0, (case,)),
     )

@@ -13,7 +13,7 @@ from dragoman.errors import BundleError
 
 @pytest.fixture
 def bundle(tmp_path: Path, manifest: Manifest) -> tuple[Path, Manifest]:
-    contents = {"a.bin": b"abc", "b.bin": b"defg", "decoder.cpu.onnx": b"graph", "source.spm": b"pieces"}
+    contents = {"a.bin": b"abc", "b.bin": b"defg", "decoder.native.onnx": b"graph", "source.spm": b"pieces"}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     manifest = dataclasses.replace(manifest, files={name: record_file(tmp_path / name) for name in contents})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.bundle.manifest import Manifest, read_manifest
+from dragoman.bundle.manifest import SCHEMA_VERSION, Manifest, read_manifest
 from dragoman.errors import BundleError
 
 
@@ -16,9 +16,16 @@ def test_a_manifest_survives_writing_and_reading(manifest: Manifest) -> None:
 
 
 def test_a_newer_schema_is_refused_with_the_way_out(manifest: Manifest) -> None:
-    text = manifest.to_json().replace('"schema_version": 1', '"schema_version": 2')
-    with pytest.raises(BundleError, match=r"schema version 2.*upgrade dragoman"):
+    text = manifest.to_json().replace(f'"schema_version": {SCHEMA_VERSION}', f'"schema_version": {SCHEMA_VERSION + 1}')
+    with pytest.raises(BundleError, match=rf"schema version {SCHEMA_VERSION + 1}.*upgrade dragoman"):
         Manifest.from_json(text)
+
+
+def test_a_bundle_of_schema_1_is_refused_with_the_way_out(manifest: Manifest) -> None:
+    raw = json.loads(manifest.to_json())
+    raw["schema_version"], raw["graphs"][0]["lowering"], raw["graphs"][0]["in_place_cache"] = 1, "cpu", True
+    with pytest.raises(BundleError, match=r"schema version 1.*export the checkpoint again"):
+        Manifest.from_json(json.dumps(raw))
 
 
 def _drop(raw: dict[str, Any]) -> None:
@@ -64,6 +71,6 @@ def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:
 
 
 def test_a_missing_graph_says_which_are_there(manifest: Manifest) -> None:
-    assert manifest.graph("decoder", "cpu").file == "decoder.cpu.onnx"
-    with pytest.raises(BundleError, match=r"no portable decoder graph \(it has: cpu\)"):
+    assert manifest.graph("decoder", "native").file == "decoder.native.onnx"
+    with pytest.raises(BundleError, match=r"no portable decoder graph \(it has: native\)"):
         manifest.graph("decoder", "portable")

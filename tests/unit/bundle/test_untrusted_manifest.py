@@ -90,7 +90,7 @@ def test_a_tokenizer_never_opens_a_file_outside_its_bundle(manifest: Manifest, t
 
 
 def test_every_file_that_is_opened_is_listed(manifest: Manifest) -> None:
-    for name in ("source.spm", "decoder.cpu.onnx"):
+    for name in ("source.spm", "decoder.native.onnx"):
         raw = json.loads(manifest.to_json())
         del raw["files"][name]
         assert name in refusal(raw)
@@ -100,7 +100,7 @@ def test_every_file_that_is_opened_is_listed(manifest: Manifest) -> None:
 
 @pytest.mark.parametrize(("offset", "shape"), [(0, [4, 4]), (2**40, [1]), (4, [0, 2**40, 2**40])])
 def test_a_weight_lies_within_its_file(manifest: Manifest, offset: int, shape: list[int]) -> None:
-    tensor = {"name": "w", "dtype": "float32", "shape": shape, "file": "decoder.cpu.onnx", "offset": offset}
+    tensor = {"name": "w", "dtype": "float32", "shape": shape, "file": "decoder.native.onnx", "offset": offset}
     assert "the weight w ends after" in refusal(changed(manifest, [tensor], "graphs", 0, "large_weights"))
 
 

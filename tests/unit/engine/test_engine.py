@@ -8,7 +8,7 @@ from worlds import LONG, MODEL, BrokenRuntime, World, name_of
 from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, ServerError
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import EngineLimits, Finished, Progress, Sequence
-from dragoman.serving.runtime.fake import FakeRuntime
+from fake_runtime import FakeRuntime
 
 
 def test_requests_join_and_leave_while_others_run() -> None:

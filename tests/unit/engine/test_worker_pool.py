@@ -14,7 +14,7 @@ from dragoman.errors import Cancelled, DeadlineExceeded, ServerError
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Finished, Sequence
 from dragoman.serving.engine.runtime import TopTokens
-from dragoman.serving.runtime.fake import FakeDecoder, FakeRuntime
+from fake_runtime import FakeDecoder, FakeRuntime
 
 PATIENCE_S = 20.0
 

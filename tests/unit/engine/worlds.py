@@ -8,7 +8,7 @@ from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, ModelFacts, Progress
 from dragoman.serving.engine import Sequence as EngineSequence
 from dragoman.serving.engine.runtime import Encoded
-from dragoman.serving.runtime.fake import FakeDecoder, FakeRuntime
+from fake_runtime import FakeDecoder, FakeRuntime
 
 MODEL = ModelFacts(
     ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20

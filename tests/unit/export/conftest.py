@@ -11,4 +11,4 @@ from exported_graphs import Exported, export
 
 @pytest.fixture(scope="session")
 def tiny_int8(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
-    return export(tmp_path_factory.mktemp("graphs") / "int8", tiny_checkpoint, ("cpu",), "int8")
+    return export(tmp_path_factory.mktemp("graphs") / "int8", tiny_checkpoint, ("native",), "int8")

@@ -82,7 +82,7 @@ def _judge(original: Echo, *sentences: str, references: Sequence[Sequence[str]] 
 
 
 def _cases(judge: Judge, exported: Echo) -> list[VerificationCase]:
-    return list(judge.cases(Graphs(exported), "cpu", lambda share: None))
+    return list(judge.cases(Graphs(exported), "portable", lambda share: None))
 
 
 WORDS = ("abc", "de", "fghij", "klmno", "pq", "rstuv", "wxyz")
@@ -117,7 +117,7 @@ def test_the_original_is_asked_once_for_all_lowerings() -> None:
 def test_one_wrong_token_in_fp32_fails_the_export() -> None:
     judge = _judge(Echo(), *WORDS)
     slipped = Echo({(1, 2, 3, 0): (3, 2, 2, 0)})
-    with pytest.raises(VerificationError, match=r"fp32 graphs differ from an echo \(cpu greedy, batch 1: 1"):
+    with pytest.raises(VerificationError, match=r"fp32 graphs differ from an echo \(portable greedy, batch 1: 1"):
         judge.verdict(_cases(judge, slipped), "fp32", None)
 
 

@@ -9,8 +9,8 @@ import torch
 
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import read_checkpoint
-from dragoman.export.lowering.half import computed_in_half
-from exported_graphs import Exported, eager_logits, export, log_softmax
+from dragoman.export.lowering.portable.half import computed_in_half
+from exported_graphs import EACH_LOWERING, Exported, eager_logits, export, log_softmax, needs_operators
 from forced_steps import random_workload, worst_difference
 from random_marian import marian_config, marian_weights, write_marian
 
@@ -25,25 +25,25 @@ def test_portable_caches_are_float16_and_what_the_search_reads_is_float32(tiny_f
     assert tiny_fp16.graph("encoder", "portable").outputs[0].dtype == "float16"
 
 
-def test_cpu_graphs_only_store_float16(tiny_fp16: Exported) -> None:
-    decoder = tiny_fp16.graph("decoder", "cpu")
-    assert {spec.dtype for spec in decoder.inputs if spec.name.startswith("self")} == {"float32"}
+@needs_operators
+def test_native_graphs_only_store_float16(tiny_fp16: Exported) -> None:
+    decoder = tiny_fp16.graph("decoder", "native")
+    assert {spec.dtype for spec in decoder.inputs if spec.name.endswith("cache")} == {"float32"}
     graph = onnx.load(tiny_fp16.directory / decoder.file, load_external_data=False).graph
     stored = {tensor.name: tensor.data_type for tensor in graph.initializer if tensor.external_data}
     assert set(stored.values()) == {onnx.TensorProto.FLOAT16}
 
 
-def test_both_lowerings_share_their_float16_weights(tiny_fp16: Exported, tiny_fp32: Exported) -> None:
+def test_float16_weights_take_half_the_space(tiny_fp16: Exported, tiny_fp32: Exported) -> None:
     half, full = ((exported.directory / "weights.bin").stat().st_size for exported in (tiny_fp16, tiny_fp32))
     assert half < 0.75 * full  # a half and the alignment
 
 
-@pytest.mark.parametrize("lowering", ["cpu", "portable"])
+@pytest.mark.parametrize("lowering", EACH_LOWERING)
 def test_fp16_stays_close_to_fp32(tiny_fp32: Exported, tiny_fp16: Exported, lowering: str) -> None:
     work = random_workload(53, 53, start=52)
-    for one, two in zip(
-        tiny_fp32.stepper("cpu").run(work, candidates=53), tiny_fp16.stepper(lowering).run(work, candidates=53), strict=True
-    ):
+    exact, half = (exported.stepper(lowering).run(work, candidates=53) for exported in (tiny_fp32, tiny_fp16))
+    for one, two in zip(exact, half, strict=True):
         ordered = [np.take_along_axis(best.log_probs, np.argsort(best.tokens, -1), -1) for best in (one, two)]
         assert np.abs(ordered[0] - ordered[1]).max() < 0.02
 
@@ -58,7 +58,7 @@ def overflowing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_marian(tmp_path_factory.mktemp("models") / "overflowing", weights=weights)
 
 
-def test_a_layer_that_overflows_in_float16_says_nonsense_there(overflowing: Path) -> None:
+def test_a_layer_beyond_float16_overflows_when_it_computes_in_it(overflowing: Path) -> None:
     model = computed_in_half(read_checkpoint(overflowing).model)
     network = model.get_submodule(FEED_FORWARD)
     assert not torch.isfinite(network(torch.ones(1, 1, 16).half())).all()

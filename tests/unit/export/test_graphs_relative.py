@@ -1,20 +1,19 @@
-"""The fused operators with all they can do: relative positions, RMS norms, no biases, narrow attention."""
+"""A Transformer with relative positions, RMS norms, no biases and narrow attention, as graphs."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import pytest
 import torch
 
-from dragoman.bundle.manifest import Role
+from dragoman.bundle.manifest import Graph, Role
 from dragoman.export.graphs import describe
-from dragoman.export.lowering import CpuLowering, trace
+from dragoman.export.lowering import Calibration, lowering_named, trace
 from dragoman.export.transformer import Transformer, TransformerConfig
-from exported_graphs import eager_logits, log_softmax
-from forced_steps import Stepper, random_workload, worst_difference
+from exported_graphs import EACH_LOWERING, eager_logits, log_softmax
+from forced_steps import NativeStepper, PortableStepper, random_workload, worst_difference
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +51,33 @@ def model() -> Transformer:
     return model
 
 
-@pytest.fixture(scope="module")
-def stepper(model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Stepper:
-    directory = tmp_path_factory.mktemp("relative")
+@pytest.fixture(scope="module", params=EACH_LOWERING)
+def stepper(request: pytest.FixtureRequest, model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    directory, lowering = tmp_path_factory.mktemp("relative"), lowering_named(request.param, model.choices)
+    prepared = lowering.prepared(model, "fp32", Calibration())
 
-    def written(role: Role) -> Path:
-        path = directory / f"{role}.cpu.onnx"
-        ir.save(trace(model, role, CpuLowering()), path)
-        return path
+    def written(role: Role) -> Graph:
+        traced, path = trace(prepared, role, lowering), directory / f"{role}.onnx"
+        lowering.finish(traced, role, "fp32", Calibration())
+        ir.save(traced, path)
+        return describe(path, role, lowering)
 
-    encoder, decoder = (describe(written(role), role, CpuLowering()) for role in ("encoder", "decoder"))
-    return Stepper(directory, encoder, decoder)
+    kind = NativeStepper if request.param == "native" else PortableStepper
+    return kind(directory, written("encoder"), written("decoder"))
 
 
-def test_the_fused_operators_take_relative_positions(model: Transformer, stepper: Stepper) -> None:
+def test_graphs_take_relative_positions(model: Transformer, stepper: Any) -> None:
     work = random_workload(53, 53, start=52)
     expected = eager_logits(model, work)
     for step, best in enumerate(stepper.run(work)):
         assert worst_difference(best, log_softmax(expected[:, step]), expected[:, step]) < 1e-4
 
 
-def test_relative_positions_are_each_rows_own(model: Transformer, stepper: Stepper) -> None:
+def test_every_row_has_relative_positions_of_its_own(model: Transformer, stepper: Any) -> None:
+    if isinstance(stepper, NativeStepper):
+        pytest.skip("tests/unit/native/test_attention.py has rows at different positions")
     work = random_workload(53, 53, start=52)
     expected = eager_logits(model, work)
-    for at, best in stepper.run_in_place(work):
-        logits = expected[np.arange(work.rows), at]
+    for rows, at, best in stepper.run_shuffled(work):
+        logits = expected[rows, at]
         assert worst_difference(best, log_softmax(logits), logits) < 1e-4

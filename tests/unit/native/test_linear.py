@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dragoman import native
+from dragoman.export.lowering.native.operators import Activation
 from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
-from dragoman.export.lowering.operators import Activation
 from one_operator import Array, Integers, close, floats, ints, quantised, random, run
 
 pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the operators are not built: no C++ compiler")

@@ -12,8 +12,8 @@ from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
-from dragoman.serving.runtime.fake import FakeRuntime
 from dragoman.wire import Limits
+from fake_runtime import FakeRuntime
 
 VOCABULARY = 64
 MANIFEST = Manifest(

@@ -9,7 +9,7 @@ from dragoman.serving.engine import Engine, EngineLimits, ModelFacts, Sequence
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process import metrics_sampler
 from dragoman.serving.process.metrics_sampler import MetricsSampler
-from dragoman.serving.runtime.fake import FakeRuntime
+from fake_runtime import FakeRuntime
 
 MODEL = ModelFacts((0,), 1, 40, 40, max_source_tokens=32, max_target_tokens=32)
 FIVE = DecodingOptions(min_length=5, max_length=5)

@@ -24,7 +24,7 @@ from dragoman.serving.process import request_handler
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.requests import PartOwner
 from dragoman.serving.process.task_queue import TaskQueue
-from dragoman.serving.runtime.fake import FakeRuntime
+from fake_runtime import FakeRuntime
 
 
 class Server:

@@ -19,30 +19,6 @@ def test_what_was_asked_for_holds() -> None:
     assert RuntimeSettings(threads=3).thread_count("int8") == 3
 
 
-SMALL, LARGE = 7_000_000, 61_000_000
-
-
-@pytest.mark.parametrize(
-    ("precision", "parameters", "threads", "layout"),
-    [
-        ("int8", SMALL, 2, ThreadLayout(2, 1)),
-        ("int8", LARGE, 2, ThreadLayout(2, 1)),
-        ("fp32", SMALL, 2, ThreadLayout(2, 1)),
-        ("fp32", LARGE, 2, ThreadLayout(1, 2)),
-        ("int8", LARGE, 1, ThreadLayout(1, 1)),
-        ("int8", LARGE, 9, ThreadLayout(4, 2)),
-    ],
-)
-def test_short_products_are_computed_by_one_thread_each(
-    precision: str, parameters: int, threads: int, layout: ThreadLayout
-) -> None:
-    assert RuntimeSettings(threads=threads).thread_layout(precision, parameters) == layout
-
-
-def test_a_device_is_called_once_at_a_time() -> None:
-    assert RuntimeSettings(device="cuda", threads=2).thread_layout("int8", SMALL) == ThreadLayout(1, 2)
-
-
 @pytest.mark.parametrize(
     ("precision", "threads", "layout"),
     [
@@ -53,7 +29,7 @@ def test_a_device_is_called_once_at_a_time() -> None:
         ("int8", 9, ThreadLayout(4, 2, 16)),
     ],
 )
-def test_our_own_operators_have_calls_side_by_side_and_help_for_few_rows(
+def test_custom_operators_run_calls_side_by_side_and_share_calls_of_few_rows(
     precision: str, threads: int, layout: ThreadLayout
 ) -> None:
-    assert RuntimeSettings(threads=threads).team_layout(precision) == layout
+    assert RuntimeSettings(threads=threads).thread_layout(precision) == layout

@@ -43,7 +43,7 @@ def bundle(tmp_path: Path) -> Path:
         tokenizer=TokenizerFiles("marian", {"source_model": "source.spm"}),
         precision="fp32",
         targets=("cpu",),
-        graphs=(Graph("decoder", "cpu", "decoder.onnx", 18, (), ()),),
+        graphs=(Graph("decoder", "native", "decoder.onnx", 18, (), ()),),
         files={"decoder.onnx": FileRecord("0" * 64, 3), "source.spm": FileRecord("1" * 64, 5)},
     )
     (tmp_path / "bundle").mkdir()

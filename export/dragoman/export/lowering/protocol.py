@@ -36,10 +36,6 @@ class Lowering(Protocol):
         """As the manifest spells it."""
 
     @property
-    def in_place_cache(self) -> bool:
-        """The caller owns the cache and reorders beams; otherwise the decoder graph reorders its past by `parents`."""
-
-    @property
     def max_candidates(self) -> int | None:
         """How many best tokens a step gives; None when its `candidates` input says so."""
 

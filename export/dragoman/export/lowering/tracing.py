@@ -24,11 +24,11 @@ OPSET = 18
 
 EXAMPLE = {
     **{"batch": 3, "source": 11, "groups": 2, "width": 3, "rows": 6, "past_rows": 5, "cache": 7},
-    **{"tokens": 13, "sources": 4, "room": 8, "self_cells": 48, "cross_cells": 22},
+    **{"tokens": 13, "sources": 4, "room": 8, "self_slots": 48, "cross_slots": 22},
 }
 """Sizes to trace with: all different where they may differ, none 0 or 1, which the exporter would take for constants."""
 
-_INT32 = {"positions", "cells", "source_lengths", "source_starts", "source_positions"}
+_INT32 = {"positions", "slots", "source_lengths", "source_starts", "source_positions"}
 
 
 def trace(prepared: Transformer, role: Role, lowering: Lowering) -> ir.Model:

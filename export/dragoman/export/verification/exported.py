@@ -1,4 +1,4 @@
-"""The exported graphs, run plainly in ONNX Runtime with the search everybody uses.
+"""The exported graphs in ONNX Runtime, with the search that engine and client use.
 
 Slower than the server's runtime on purpose: no bound buffers, nothing reused, so that what is verified is the graphs.
 """
@@ -16,18 +16,18 @@ from dragoman import native
 from dragoman.bundle.manifest import Dimensions, Graph, SpecialTokens
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answers, FloatArray, IntArray
-from dragoman.export.verification.cells import CellsStepper
 from dragoman.export.verification.decoding import Best, Stepper, decode, force
+from dragoman.export.verification.native_stepper import NativeStepper
 from dragoman.search import DecodingOptions
 
-__all__ = ["GraphModel", "GraphStepper", "stepper_of"]
+__all__ = ["GraphModel", "PortableStepper", "stepper_of"]
 
 _CACHE_STEP = 32
 """The self-attention cache grows by so many positions at a time."""
 
 
 class GraphModel:
-    """An encoder and a decoder graph asked what the original was asked."""
+    """An encoder and a decoder graph, run on the same inputs as the original."""
 
     def __init__(
         self, directory: Path, encoder: Graph, decoder: Graph, tokens: SpecialTokens, dimensions: Dimensions
@@ -44,16 +44,16 @@ class GraphModel:
 
 def stepper_of(directory: Path, encoder: Graph, decoder: Graph) -> Stepper:
     """What runs these graphs, of whichever lowering."""
-    if any(spec.name == "cells" for spec in decoder.inputs):
-        return CellsStepper(_session(directory / encoder.file), _session(directory / decoder.file), decoder)
-    return GraphStepper(directory, encoder, decoder)
+    if decoder.lowering == "native":
+        return NativeStepper(_session(directory / encoder.file), _session(directory / decoder.file), decoder)
+    return PortableStepper(directory, encoder, decoder)
 
 
-class GraphStepper:
+class PortableStepper:
     """Two sessions and the caches of one batch, in plain arrays."""
 
     def __init__(self, directory: Path, encoder: Graph, decoder: Graph) -> None:
-        self._graph = decoder
+        self._most = decoder.max_candidates or 0
         self._encoder, self._decoder = _session(directory / encoder.file), _session(directory / decoder.file)
         inputs = {spec.name: spec for spec in decoder.inputs}
         self._self_names = [name for name in inputs if name.startswith(("self_key_", "self_value_"))]
@@ -75,6 +75,8 @@ class GraphStepper:
 
     def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
         count, width = tokens.shape
+        if candidates > self._most:
+            raise VerificationError(f"the search needs {candidates} candidates per step, but the graph returns {self._most}")
         if count != len(self._lengths):
             self._cross = {name: array[groups] for name, array in self._cross.items()}
             self._lengths = self._lengths[groups]
@@ -86,17 +88,10 @@ class GraphStepper:
             "tokens": np.ascontiguousarray(tokens, np.int64),
             "positions": np.repeat(positions[:, None], width, 1).astype(np.int32),
             "source_lengths": self._lengths,
+            "parents": rows.astype(np.int64),
             **self._cross,
+            **self._self,
         }
-        if self._graph.in_place_cache:
-            feed |= {name: array[rows] for name, array in self._self.items()}
-        else:
-            feed |= {"parents": rows.astype(np.int64), **self._self}
-        if self._graph.max_candidates is None:
-            feed["candidates"] = np.array([candidates], np.int64)
-        elif candidates > self._graph.max_candidates:
-            limit = self._graph.max_candidates
-            raise VerificationError(f"the search asks for {candidates} candidates a step, but the graph gives {limit}")
         presents = [f"present_{name}" for name in self._self_names]
         best_tokens, log_probs, logits, *caches = self._decoder.run(
             ["best_tokens", "best_log_probs", "best_logits", *presents], feed

@@ -95,7 +95,7 @@ class _Bound:
         self.positions = np.zeros(rows, np.int32)
         self._bind_input("tokens", self.tokens)
         self._bind_input("positions", self.positions)
-        self._bind_input("cells", decoder.slot_table[:rows])
+        self._bind_input("slots", decoder.slot_table[:rows])
         self._bind_input("self_cache", decoder.own.tensor)
         self._bind_input("source_starts", decoder.starts[:sequences])
         self._bind_input("source_lengths", decoder.lengths[:sequences])

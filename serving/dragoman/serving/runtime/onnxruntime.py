@@ -17,8 +17,7 @@ from dragoman.bundle.manifest import Graph, Lowering, Manifest, StoredTensor
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Decoder, Encoded
-from dragoman.serving.runtime.encoding import DeviceEncoder, flat, padded
-from dragoman.serving.runtime.in_place import InPlaceDecoder
+from dragoman.serving.runtime.encoding import DeviceEncoder, flat
 from dragoman.serving.runtime.native import NativeDecoder
 from dragoman.serving.runtime.portable import DeviceMemory, PortableDecoder
 from dragoman.serving.runtime.providers import providers_for
@@ -49,26 +48,20 @@ class OnnxRuntime:
         self.max_candidates = self._decoder_graph.max_candidates
         self.pads = lowering != "native"
         self._lengths = sizes.max_source_tokens, sizes.max_target_tokens
-        self.cache_copies = 1 if self._decoder_graph.in_place_cache else 2  # past and present
+        self.cache_copies = 2 if self.pads else 1  # past and present
         self._memory = _memory(self._settings)
         self._device_encoder = DeviceEncoder(self._encoder, self._cross_names, self._memory)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
-        if not self._decoder_graph.in_place_cache:
+        if self.pads:
             return self._device_encoder.encode(sources)
-        if not self.pads:
-            inputs, lengths = flat(sources)
-            return Encoded(self._encoder.run(self._cross_names, inputs), lengths)
-        ids, lengths = padded(sources)
-        cross = self._encoder.run(self._cross_names, {"source_ids": ids, "source_lengths": lengths})
-        return Encoded(cross, lengths)
+        inputs, lengths = flat(sources)
+        return Encoded(self._encoder.run(self._cross_names, inputs), lengths)
 
     def decoder(self, width: int, sequences: int) -> Decoder:
-        if self._decoder_graph.lowering == "native":
-            return NativeDecoder(self._decoder, self.layout, width, sequences, self._lengths)
-        if self._decoder_graph.in_place_cache:
-            return InPlaceDecoder(self._decoder, self.layout, width)
-        return PortableDecoder(self._decoder, self.layout, width, self._memory)
+        if self.pads:
+            return PortableDecoder(self._decoder, self.layout, width, self._memory)
+        return NativeDecoder(self._decoder, self.layout, width, sequences, self._lengths)
 
     def _opened(self, bundle: Path, manifest: Manifest, graph: Graph) -> Any:  # noqa: ANN401
         providers = providers_for(self._settings)
@@ -124,11 +117,9 @@ def _mapped(bundle: Path, manifest: Manifest, tensor: StoredTensor) -> npt.NDArr
 
 
 def _thread_layout(settings: RuntimeSettings, manifest: Manifest, decoder: Graph) -> ThreadLayout:
-    if not decoder.in_place_cache:  # its decoders share what arranges their caches
-        return ThreadLayout(1, settings.thread_count(manifest.precision))
     if decoder.lowering == "native":
-        return settings.team_layout(manifest.precision)
-    return settings.thread_layout(manifest.precision, manifest.model.parameters)
+        return settings.thread_layout(manifest.precision)
+    return ThreadLayout(1, settings.thread_count(manifest.precision))  # its decoders share what arranges their caches
 
 
 def _computing(decoder: Graph, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
@@ -150,10 +141,9 @@ def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
 
 
 def _lowering(manifest: Manifest, settings: RuntimeSettings) -> Lowering:
-    """The tuned graphs on a CPU, where the bundle has them; the portable ones elsewhere."""
+    """The graphs with custom operators on a CPU, where the bundle has them; the portable ones elsewhere."""
     held = {graph.lowering for graph in manifest.graphs if graph.role == "decoder"}
-    tuned: tuple[Lowering, ...] = ("native", "cpu")
-    return next((name for name in tuned if name in held and settings.device == "cpu"), "portable")
+    return "native" if "native" in held and settings.device == "cpu" else "portable"
 
 
 def _kernels(graph: Graph) -> Path:

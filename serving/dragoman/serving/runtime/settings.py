@@ -12,13 +12,9 @@ __all__ = ["Device", "RuntimeSettings", "ThreadLayout"]
 
 Device = Literal["cpu", "cuda", "tensorrt"]
 
-_LONG_PRODUCTS = 20_000_000
-"""Parameters from which two threads of ONNX Runtime's compute one step of an fp32 model faster than one: measured with 7
-million (they do not) and 61 million (they do)."""
-
 _TOGETHER = {"int8": 16}
 _TOGETHER_IN_FLOAT = 64
-"""Rows up to which one call helped by two threads of ours was faster than two calls of half the rows. With few rows a
+"""Rows up to which one call that two threads share was faster than two calls of half the rows. With few rows a
 product takes as long as reading its weights does, and two calls read them twice; with many, searches run beside calls."""
 
 _MOST_CALLS = 4
@@ -39,17 +35,8 @@ class RuntimeSettings:
         cores = len(os.sched_getaffinity(0))
         return self.threads or (max(cores - 1, 1) if precision == "int8" else cores)
 
-    def thread_layout(self, precision: Precision, parameters: int) -> ThreadLayout:
-        """For ONNX Runtime's operators. Small products are so short that waking another thread for them costs more than it
-        helps: then each thread has calls of its own.
-        """
-        threads = self.thread_count(precision)
-        is_short = precision == "int8" or parameters < _LONG_PRODUCTS
-        calls = min(threads, _MOST_CALLS) if is_short and self.device == "cpu" else 1
-        return ThreadLayout(calls, threads // calls)
-
-    def team_layout(self, precision: Precision) -> ThreadLayout:
-        """For our own operators: calls side by side, and threads that help where there are fewer calls than threads."""
+    def thread_layout(self, precision: Precision) -> ThreadLayout:
+        """For the custom operators: calls side by side, and threads that help where there are fewer calls than threads."""
         threads = self.thread_count(precision)
         calls = min(threads, _MOST_CALLS)
         return ThreadLayout(calls, threads // calls, _TOGETHER.get(precision, _TOGETHER_IN_FLOAT) if calls > 1 else 0)

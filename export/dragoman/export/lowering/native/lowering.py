@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.bundle.manifest import Precision, Role
-from dragoman.export.lowering import operators
-from dragoman.export.lowering.half import stored_in_half
+from dragoman.export.lowering.native import operators
+from dragoman.export.lowering.native.half import stored_in_half
 from dragoman.export.lowering.native.modules import (
     DistanceBias,
     TiledEmbedding,
@@ -39,14 +39,14 @@ class Sources(NamedTuple):
     lengths: Tensor
 
 
-class Cells(NamedTuple):
-    """One layer of a cache (layers, cells, 2 · width), and which of its cells a row or a group has.
+class LayerCache(NamedTuple):
+    """One layer of a cache (layers, slots, 2 · width), and which of its KV slots a row or a group has.
 
-    `of` is (rows, room) in the self-attention cache; in the cross-attention cache the first of each group, (groups,).
+    `slots` is (rows, room) in the self-attention cache; in the cross-attention cache the first of each group, (groups,).
     """
 
     cache: Tensor
-    of: Tensor
+    slots: Tensor
     layer: int
 
 
@@ -55,7 +55,6 @@ class NativeLowering:
     """x is (tokens, d_model) in the encoder, (rows, d_model) in the decoder: products have two dimensions everywhere."""
 
     name: LoweringName = "native"
-    in_place_cache: bool = True
     max_candidates: None = None
 
     def needs_calibration(self, precision: Precision) -> bool:  # noqa: ARG002 - rows are quantised as they come
@@ -91,19 +90,19 @@ class NativeOperators:
     def source_bias(self, bias: RelativeBias, positions: Tensor) -> Tensor:  # noqa: ARG002
         return cast(DistanceBias, bias).table
 
-    def step_bias(self, bias: RelativeBias, past: Cells, positions: Tensor) -> Tensor:  # noqa: ARG002
+    def step_bias(self, bias: RelativeBias, past: LayerCache, positions: Tensor) -> Tensor:  # noqa: ARG002
         return cast(DistanceBias, bias).table
 
     def encoder_attention(self, packed: Tensor, lengths: Sources, shape: AttentionShape, bias: Tensor | None) -> Tensor:
         return operators.source_attention(packed, lengths.starts, lengths.lengths, shape, bias)
 
     def step_attention(
-        self, packed: Tensor, past: Cells, positions: Tensor, shape: AttentionShape, bias: Tensor | None
-    ) -> tuple[Tensor, Cells]:
-        return operators.step_attention(packed, past.cache, past.of, positions, past.layer, shape, bias), past
+        self, packed: Tensor, past: LayerCache, positions: Tensor, shape: AttentionShape, bias: Tensor | None
+    ) -> tuple[Tensor, LayerCache]:
+        return operators.step_attention(packed, past.cache, past.slots, positions, past.layer, shape, bias), past
 
-    def cross_attention(self, query: Tensor, memory: Cells, lengths: Tensor, shape: AttentionShape) -> Tensor:
-        return operators.cross_attention(query, memory.cache, memory.of, lengths, memory.layer, shape)
+    def cross_attention(self, query: Tensor, memory: LayerCache, lengths: Tensor, shape: AttentionShape) -> Tensor:
+        return operators.cross_attention(query, memory.cache, memory.slots, lengths, memory.layer, shape)
 
     def norm(self, x: Tensor, norm: Norm) -> Tensor:
         return operators.norm(x, *_parts(norm), norm.epsilon, rms=isinstance(norm, RMSNorm))
@@ -116,7 +115,7 @@ class NativeOperators:
 
 
 class EncoderGraph(nn.Module):
-    """Sources without padding to the cells of every decoder layer."""
+    """Sources without padding to the KV slots of every decoder layer."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -141,16 +140,16 @@ class DecoderGraph(nn.Module):
         self,
         tokens: Tensor,  # (rows,)
         positions: Tensor,  # (rows,)
-        cells: Tensor,  # (rows, room)
-        self_cache: Tensor,  # (layers, self_cells, 2 · width)
+        slots: Tensor,  # (rows, room)
+        self_cache: Tensor,  # (layers, self_slots, 2 · width)
         source_starts: Tensor,  # (groups,)
         source_lengths: Tensor,  # (groups,)
-        cross_cache: Tensor,  # (layers, cross_cells, 2 · width)
+        cross_cache: Tensor,  # (layers, cross_slots, 2 · width)
         candidates: Tensor,  # (1,)
     ) -> list[Tensor]:
         model, layers = self.model, range(self.model.config.decoder_layers)
-        memories = [Cells(cross_cache, source_starts, layer) for layer in layers]
-        pasts = [Cells(self_cache, cells, layer) for layer in layers]
+        memories = [LayerCache(cross_cache, source_starts, layer) for layer in layers]
+        pasts = [LayerCache(self_cache, slots, layer) for layer in layers]
         step = Step(positions, source_lengths, NativeOperators())
         hidden, _ = model.decoder(model.target_embedding, tokens, memories, pasts, step)
         return cast(TiledOutput, model.output).best(hidden, candidates)
@@ -207,18 +206,18 @@ def _encoder_signature(config: TransformerConfig) -> Signature:
 
 
 def _decoder_signature(config: TransformerConfig) -> Signature:
-    """Caches of all layers, in cells of a token's key and value; which cells are a row's past is an input."""
-    layers, cell = config.decoder_layers, 2 * config.decoder_attention.width
+    """Caches of all layers, in KV slots of one token's key and value; which slots are a row's past is an input."""
+    layers, slot = config.decoder_layers, 2 * config.decoder_attention.width
     best: tuple[int | str, ...] = ("rows", "k")
     return Signature(
         inputs={
             "tokens": ("rows",),
             "positions": ("rows",),
-            "cells": ("rows", "room"),
-            "self_cache": (layers, "self_cells", cell),
+            "slots": ("rows", "room"),
+            "self_cache": (layers, "self_slots", slot),
             "source_starts": ("groups",),
             "source_lengths": ("groups",),
-            "cross_cache": (layers, "cross_cells", cell),
+            "cross_cache": (layers, "cross_slots", slot),
             "candidates": (1,),
         },
         outputs={"best_tokens": best, "best_log_probs": best, "best_logits": best},

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dragoman.export.lowering import operators
+from dragoman.export.lowering.native import operators
+from dragoman.export.lowering.native.operators import TiledWeight
+from dragoman.export.lowering.native.quantised_rows import EIGHT_BITS, SEVEN_BITS, quantise_rows
 from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
-from dragoman.export.lowering.operators import TiledWeight
-from dragoman.export.lowering.rows import EIGHT_BITS, SEVEN_BITS, quantise_rows
 from dragoman.export.transformer.config import Activation
 from dragoman.export.transformer.linear import FeedForward, Linear, Map
 from dragoman.export.transformer.model import Embedding, OutputProjection, ShortOutputProjection

@@ -1,4 +1,4 @@
-"""The graphs with custom operators, run plainly: every step takes new cells, and nothing is ever given back."""
+"""The graphs with custom operators, run without optimisations: every step takes new KV slots, and none is ever freed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dragoman.bundle.manifest import Graph
 from dragoman.export.verification.answers import IntArray
 from dragoman.export.verification.decoding import Best
 
-__all__ = ["CellsStepper"]
+__all__ = ["NativeStepper"]
 
 
-class CellsStepper:
-    """Two sessions and the cells of one batch."""
+class NativeStepper:
+    """Two sessions and the KV slots of one batch."""
 
     def __init__(
         self, encoder: onnxruntime.InferenceSession, decoder: onnxruntime.InferenceSession, decoder_graph: Graph
@@ -24,8 +24,8 @@ class CellsStepper:
         self._encoder, self._decoder = encoder, decoder
         layers, _, size = next(spec.shape for spec in decoder_graph.inputs if spec.name == "self_cache")
         self._empty = np.zeros((int(layers), 0, int(size)), np.float32)
-        self._own, self._cross = self._empty, self._empty  # (layers, cells, 2 · width)
-        self._cells = np.zeros((0, 0), np.int32)  # (rows, positions)
+        self._own, self._cross = self._empty, self._empty  # (layers, slots, 2 · width)
+        self._slots = np.zeros((0, 0), np.int32)  # (rows, positions)
         self._starts, self._lengths = np.zeros((2, 0), np.int32)
 
     def start(self, sources: Sequence[Sequence[int]]) -> None:
@@ -38,22 +38,22 @@ class CellsStepper:
             "source_lengths": lengths,
         }
         self._cross = np.stack(self._encoder.run(None, feed))
-        self._own, self._cells = self._empty, np.zeros((len(sources), 0), np.int32)
+        self._own, self._slots = self._empty, np.zeros((len(sources), 0), np.int32)
 
     def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
         rows, width = tokens.size, tokens.shape[1]
         # At the first step there is one past row a group; afterwards there is one for each of its beams.
-        first = self._cells.shape[1] == 0
+        first = self._slots.shape[1] == 0
         past = np.repeat(groups, width) if first else (groups[:, None] * width + parents).reshape(-1)
         new = np.arange(rows, dtype=np.int32) + np.int32(self._own.shape[1])
-        self._cells = np.concatenate([self._cells[past], new[:, None]], axis=1)
+        self._slots = np.concatenate([self._slots[past], new[:, None]], axis=1)
         self._own = np.concatenate([self._own, np.zeros((len(self._own), rows, self._own.shape[2]), np.float32)], axis=1)
         self._starts, self._lengths = self._starts[groups], self._lengths[groups]
         return self._run(
             {
                 "tokens": tokens.astype(np.int64).reshape(-1),
                 "positions": positions.astype(np.int32).repeat(width),
-                "cells": self._cells,
+                "slots": self._slots,
                 "self_cache": self._own,
                 "source_starts": self._starts,
                 "source_lengths": self._lengths,
@@ -64,7 +64,7 @@ class CellsStepper:
 
     def _run(self, feed: dict[str, NDArray[np.generic]]) -> Best:
         binding = self._decoder.io_binding()
-        for name, array in feed.items():  # where they lie: the step writes to the cache
+        for name, array in feed.items():  # their own memory, because the step writes to the cache
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         for name in ("best_tokens", "best_log_probs", "best_logits"):
             binding.bind_output(name)

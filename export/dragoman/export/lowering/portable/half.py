@@ -1,18 +1,16 @@
-"""float16: for GPUs a model that computes in it, for the CPU one that is only stored in it."""
+"""float16 for GPUs: a copy of a model that computes in it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-import onnx_ir as ir
 import torch
 from torch import Tensor, nn
 
 from dragoman.errors import ExportError
 from dragoman.export.transformer import ShortOutputProjection, Transformer
-from dragoman.export.weights import INLINE_BYTES
 
-__all__ = ["computed_in_half", "stored_in_half"]
+__all__ = ["computed_in_half"]
 
 
 def computed_in_half(model: Transformer, keep_in_fp32: Collection[str] = ()) -> Transformer:
@@ -45,21 +43,3 @@ def _half(tensor: Tensor, kept: bool, halved: dict[int, Tensor]) -> Tensor:
     if id(tensor) not in halved:
         halved[id(tensor)] = tensor.detach().half()
     return halved[id(tensor)]
-
-
-def stored_in_half(graph: ir.Graph) -> None:
-    """Store the weights of a float32 graph as float16; a Cast, which runtimes fold while loading, brings them back."""
-    for name, value in list(graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is None or tensor.dtype != ir.DataType.FLOAT or tensor.nbytes < INLINE_BYTES:
-            continue
-        stored = ir.Value(name=f"{name}.half", const_value=ir.tensor(tensor.numpy().astype("float16")))
-        stored.shape, stored.dtype = ir.Shape(tensor.shape.numpy()), ir.DataType.FLOAT16
-        graph.initializers.pop(name)
-        graph.register_initializer(stored)
-        value.const_value = None
-        cast = ir.node("Cast", [stored], {"to": ir.DataType.FLOAT.value}, name=f"{name}.cast")
-        cast.outputs[0].shape, cast.outputs[0].dtype = stored.shape, ir.DataType.FLOAT
-        value.replace_all_uses_with(cast.outputs[0])
-        cast.outputs[0].name = name
-        graph.insert_before(graph[0], cast)
