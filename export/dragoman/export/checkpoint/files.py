@@ -16,7 +16,7 @@ from dragoman.bundle.strict_json import read_json_file
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.settings import Settings
 
-__all__ = ["open_weights", "read_json", "read_settings", "require_file"]
+__all__ = ["open_safetensors", "open_weights", "read_json", "read_settings", "require_file"]
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 FOREIGN = {"tf_model.h5": "TensorFlow", "flax_model.msgpack": "Flax", "model.npz": "Marian's own", "rust_model.ot": "Rust"}
@@ -51,7 +51,7 @@ def read_settings(path: Path) -> Settings:
 
 def open_weights(directory: Path) -> Mapping[str, Tensor]:
     """All tensors of the checkpoint by name, in one file or several, read from disk only when they are asked for."""
-    for name, opener in ((SAFETENSORS, _safetensors), (PICKLED, _pickled)):
+    for name, opener in ((SAFETENSORS, open_safetensors), (PICKLED, _pickled)):
         if (directory / name).exists():
             return opener(require_file(directory / name, "the weights"))
         index = directory / f"{name}.index.json"
@@ -101,7 +101,8 @@ class _Shards(Mapping[str, Tensor]):
         return len(self._shard_of)
 
 
-def _safetensors(path: Path) -> Mapping[str, Tensor]:
+def open_safetensors(path: Path) -> Mapping[str, Tensor]:
+    """A safetensors file, mapped into memory."""
     return _Safetensors(path)
 
 

@@ -16,6 +16,10 @@ def open_reference(checkpoint: Checkpoint) -> Original:
     An independent one reads the files by itself: the weights of `checkpoint` are given up before.
     """
     reference = checkpoint.reference
+    if reference is not None and reference.library == "torch":
+        from dragoman.export.verification.torch_transformer import TorchTransformerModel
+
+        return TorchTransformerModel(reference.path, checkpoint.tokens)
     if reference is not None and importlib.util.find_spec(reference.library) is not None:
         from dragoman.export.verification.original import HuggingFaceModel
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from dragoman.errors import CheckpointError, UsageError
 from dragoman.export.checkpoint.formats.hugging_face import HuggingFaceFormat
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference, SourceFormat
+from dragoman.export.checkpoint.formats.torch_transformer import TorchTransformerFormat
 
 __all__ = ["FORMATS", "CompanionFiles", "OpenedSource", "Reference", "SourceFormat", "format_of"]
 
-FORMATS: tuple[SourceFormat, ...] = (HuggingFaceFormat(),)
+FORMATS: tuple[SourceFormat, ...] = (TorchTransformerFormat(), HuggingFaceFormat())
 """In the order in which they are asked: those with a signature first, Hugging Face's, a mere config.json, last."""
 
 

@@ -35,7 +35,7 @@ class CompanionFiles:
 class Reference:
     """An implementation that shares no code with us and runs the same files: the judge of the export."""
 
-    library: Literal["transformers", "ctranslate2"]
+    library: Literal["transformers", "ctranslate2", "torch"]
     path: Path
 
 
