@@ -13,57 +13,28 @@ import functools
 import re
 from collections.abc import Iterator
 
+from dragoman.serving.text.sentence_rules import CLOSING, OPENING, WIDE_MARKS, SentenceRules, rules_for
+
 __all__ = ["line_spans", "sentence_spans", "stripped_span", "weak_spans"]
 
-_CLOSING = "\"'”’»›)]}）】」』〉》"
-_OPENING = "\"'“‘„‚«‹([{（【「『〈《¿¡–—-"
-_MARKS = ".!?…‽؟۔։।።"
-_WIDE_MARKS = "。！？｡"
-"""They need no space after them."""
-_ENDING = re.compile(rf"(?P<mark>[{_MARKS}{_WIDE_MARKS}]+)(?P<closing>[{re.escape(_CLOSING)}]*)")
 _WIDE_WEAK_MARKS = "、，；："
-_WIDE_SET, _WIDE_WEAK_SET = frozenset(_WIDE_MARKS), frozenset(_WIDE_WEAK_MARKS)
+_WIDE_SET, _WIDE_WEAK_SET = frozenset(WIDE_MARKS), frozenset(_WIDE_WEAK_MARKS)
 _LINE = re.compile(r"[^\r\n\u2028\u2029\x0b\x0c]+")
-_WORD_CHARACTER = rf"[^\s{re.escape(_OPENING)}]"
-_LAST_WORD = re.compile(rf"(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}+$")
-_NEXT_WORD = re.compile(r"[\w'’]+")
-
-
+_LIST_MARKER = re.compile(r"[•‣⁃*·–—-]?\s*\(?(?:[^\W\d_]|\d{1,3}(?:\.\d{1,3}){0,3})")
+_NEXT_LIST_MARKER = re.compile(r"\(?(?:[a-z]|[ivx]{1,4}|\d{1,3})[.)]+\s")
+_QUOTED_ON = ("と", "って", "、", "，")
+"""「…。」と言った: after a quotation the sentence goes on."""
+_SPACED_DOTS_THAT_END = 4
 _IN_SIGHT = 60
 """Characters around a mark that can matter: no word that does is longer. Looking further would cost a long text dearly."""
-
 _MARKS_BETWEEN_PAUSES = 100
+_CLAUSES = 60
+"""Characters. A language without full stops is split at a space after so many: about a sentence."""
+
+_Span = tuple[int, int]
 
 
-def _words(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
-
-
-# Without their last dot, lower case. Those that are also words (no, art) count only before a number.
-_ABBREVIATIONS = _words("""
-    mr mrs ms dr prof st sr jr rev gen col capt lt sgt hon gov pres messrs mt ft vs etc al ca cf vol fig figs ed eds
-    dept univ inc ltd co corp bros approx est min max tel ext jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues
-    wed thu thur fri sat sun ave blvd rd
-    bzw usw ggf evtl inkl exkl zzgl abs bd hr fr frl nr str tl bspw sog vgl ung geb gest jh dipl ing hbf mio mrd tsd std
-    mm mme mmes mlle mlles chap av env
-    sra srta dn dña ud uds dto pág págs núm
-    sig sigg dott prof.ssa ecc avv
-    mevr dhr enz bijv
-    ул стр рис им тыс млн млрд др пр
-""")
-_ONLY_BEFORE_NUMBERS = _words("no nos art pp nº núm cap sec seite bl kap")
-_ORDINAL_DOT = _words("de da nb nn no fi et hu cs sk pl hr sr sl bs lv tr is")
-"""Languages that write 3. for "third"."""
-
-_STARTERS = _words("""
-    The A An He She It They We You I This That These Those There But And In On At When If After Before However My His Her Its
-    Der Die Das Ein Eine Er Sie Es Wir Ihr Ich Dies Diese Aber Und Im Wenn Nach Le La Les Un Une Il Elle Ils Elles Nous Vous
-    Je Ce Cette Mais Et El Los Las Ella Ellos Yo Pero Y En
-""")
-"""Words that begin a sentence rather than go on after U.S. or p.m."""
-
-
-def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int] | None]:
+def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[_Span | None]:
     """Start and end of each line of text[start:end], without the white space around it. None is a pause."""
     for seen, line in enumerate(_LINE.finditer(text, start, len(text) if end is None else end), 1):
         if seen % _MARKS_BETWEEN_PAUSES == 0:
@@ -71,27 +42,25 @@ def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[tu
         yield from stripped_span(text, *line.span())
 
 
-def sentence_spans(
-    text: str, language: str | None = None, start: int = 0, end: int | None = None
-) -> Iterator[tuple[int, int] | None]:
+def sentence_spans(text: str, language: str | None = None, start: int = 0, end: int | None = None) -> Iterator[_Span | None]:
     """Start and end of each sentence of text[start:end]; between them is only white space. A line break always ends one.
 
     None is a pause: a caller with other things to do gets a turn at least once in a hundred marks.
     """
-    seen = 0
+    rules, seen = rules_for(language), 0
     for line in _LINE.finditer(text, start, len(text) if end is None else end):
-        start = line.start()
-        for match in _ENDING.finditer(text, line.start(), line.end()):
+        begin, line_end = line.span()
+        for match in rules.ending.finditer(text, begin, line_end):
             seen += 1
             if seen % _MARKS_BETWEEN_PAUSES == 0:
                 yield None
-            if _ends(text, line.end(), match, language):
-                yield from stripped_span(text, start, match.end())
-                start = match.end()
-        yield from stripped_span(text, start, line.end())
+            if _ends(text, begin, line_end, match, rules):
+                yield from _sentence(text, begin, match.end(), rules)
+                begin = match.end()
+        yield from _sentence(text, begin, line_end, rules)
 
 
-def weak_spans(text: str, start: int, end: int, marks: str) -> Iterator[tuple[int, int] | None]:
+def weak_spans(text: str, start: int, end: int, marks: str) -> Iterator[_Span | None]:
     """Pieces of text[start:end] that end after one of `marks` and the white space that follows; with " ", its words.
 
     None is a pause, as in `sentence_spans`.
@@ -107,48 +76,71 @@ def weak_spans(text: str, start: int, end: int, marks: str) -> Iterator[tuple[in
     yield from stripped_span(text, begin, end)
 
 
-@functools.cache
-def _weak_pattern(marks: str) -> re.Pattern[str]:
-    return re.compile(rf"[{marks}{_WIDE_WEAK_MARKS}]+[{re.escape(_CLOSING)}]*" if marks.strip() else r"\s+")
-
-
-def _ends(text: str, line_end: int, match: re.Match[str], language: str | None) -> bool:
-    """Does a sentence end at this run of marks, within a line that ends at `line_end`?"""
-    if not _WIDE_SET.isdisjoint(match.group("mark")):
-        return True
-    if match.end() < line_end and not text[match.end()].isspace():
-        return False
-    following = text[match.end() : min(match.end() + _IN_SIGHT, line_end)].lstrip()
-    if not following:
-        return True
-    opened = following.lstrip(_OPENING)
-    first = opened[:1] or following[:1]
-    if first.islower():
-        return False
-    if match.group("mark") != "." or match.group("closing"):
-        return True
-    word = _LAST_WORD.search(text, max(0, match.start() - _IN_SIGHT), match.start())
-    return word is None or _dot_ends(word.group(), opened, language)
-
-
-def _dot_ends(word: str, following: str, language: str | None) -> bool:
-    """A single dot after `word`: the end of the sentence, or part of the word?"""
-    next_word = _NEXT_WORD.match(following)
-    starter = next_word is not None and next_word.group() in _STARTERS
-    if len(word) == 1 and word.isalpha():
-        return word in "IX" and starter  # an initial, unless it is the pronoun or a numeral
-    if "." in word and all(len(part) <= 2 for part in word.split(".")) and not word[0].isdigit():
-        return starter  # U.S., e.g., z.B., p.m.
-    if word.isdigit() and len(word) <= 2 and language in _ORDINAL_DOT:
-        return starter
-    lowered = word.lower().lstrip("(")
-    if lowered in _ONLY_BEFORE_NUMBERS:
-        return not following[:1].isdigit()
-    return lowered not in _ABBREVIATIONS
-
-
-def stripped_span(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def stripped_span(text: str, start: int, end: int) -> Iterator[_Span]:
     """Where text[start:end] is without the white space around it; nothing when there is nothing else."""
     piece = text[start:end]
     if (left := len(piece.lstrip())) > 0:
         yield start + len(piece) - left, start + len(piece.rstrip())
+
+
+@functools.cache
+def _weak_pattern(marks: str) -> re.Pattern[str]:
+    return re.compile(rf"[{marks}{_WIDE_WEAK_MARKS}]+[{re.escape(CLOSING)}]*" if marks.strip() else r"\s+")
+
+
+def _sentence(text: str, start: int, end: int, rules: SentenceRules) -> Iterator[_Span | None]:
+    """text[start:end], or its clauses where the language has no stops."""
+    if not rules.without_stops:
+        yield from stripped_span(text, start, end)
+        return
+    begin: int | None = None
+    for span in weak_spans(text, start, end, " "):
+        if span is None:
+            yield None
+            continue
+        begin = span[0] if begin is None else begin
+        if span[1] - begin >= _CLAUSES:
+            yield begin, span[1]
+            begin = None
+    if begin is not None:
+        yield from stripped_span(text, begin, end)
+
+
+def _ends(text: str, start: int, line_end: int, match: re.Match[str], rules: SentenceRules) -> bool:
+    """Does the sentence that began at `start` end at this run of marks, within a line that ends at `line_end`?"""
+    mark, closing, end = match.group("mark"), match.group("closing"), match.end()
+    if not _WIDE_SET.isdisjoint(mark):
+        return not (closing and text.startswith(_QUOTED_ON, end)) and not _is_decimal(text, mark, match)
+    if end < line_end and not text[end].isspace():
+        return mark[-1] in "?!" and _is_wide(text[end])
+    following = text[end : min(end + _IN_SIGHT, line_end)].lstrip()
+    if not following:
+        return True
+    if _NEXT_LIST_MARKER.match(following) is None and _goes_on(following):
+        return False
+    if " " in mark or "\xa0" in mark:
+        return mark.count(".") >= _SPACED_DOTS_THAT_END  # three are a pause, the fourth is the full stop
+    if mark == "." and match.start() - start < _IN_SIGHT and _LIST_MARKER.fullmatch(text[start : match.start()].lstrip()):
+        return False  # 1. A. (a.)
+    if mark != "." or closing:
+        return True
+    *before, word = text[max(start, match.start() - _IN_SIGHT) : match.start()].rsplit(None, 2)[-2:] or ("",)
+    word = word.lstrip(OPENING).rpartition("-")[2]
+    return not word or rules.dot_ends(word, before[0] if before else "", following.lstrip(OPENING))
+
+
+def _goes_on(following: str) -> bool:
+    """Whether what follows begins in lower case, behind what may open a sentence; iPads and eBay do not count."""
+    opened = following.lstrip(OPENING + " \xa0") or following
+    return opened[0].islower() and not opened[1:2].isupper()
+
+
+def _is_decimal(text: str, mark: str, match: re.Match[str]) -> bool:
+    """３．５: a wide dot between digits."""
+    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    return mark == "．" and before.isdigit() and after.isdigit()
+
+
+def _is_wide(character: str) -> bool:
+    """Ideographs and kana, which are written without spaces."""
+    return "\u3040" <= character <= "\u30ff" or "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff"
