@@ -65,10 +65,11 @@ MODEL = Tensor("MODEL", "BYTES", (1,), optional=True)
 """The name of the bundle, UTF-8; needed only where a server has several."""
 
 OPTIONS = Tensor("OPTIONS", "BYTES", (1,), optional=True)
-"""A JSON object, UTF-8. For translate, translate_stream and encoder: the fields of DecodingOptions that differ from
-the model's own, and beside them `source_language` and `target_language` (BCP 47, or the model's own codes), `request_id`,
-`timeout_ms`, `priority` ("interactive" | "batch"), `prefix_text` (forced start of the translation), `split`
-("sentence" | "line" | "none"), `cache` (false: do not answer from the response cache)."""
+"""A JSON object, UTF-8. For translate, translate_stream and encoder: the fields of DecodingOptions that differ from the
+model's own, and beside them `source_language` and `target_language` (BCP 47, or the model's own codes), `task` (one of
+the bundle's), `task_prefix` (text before each source), `request_id`, `timeout_ms`, `priority` ("interactive" | "batch"),
+`prefix_text` (forced start of the translation), `split` ("sentence" | "line" | "none"), `cache` (false: do not answer
+from the response cache)."""
 
 TRANSLATION = Tensor("TRANSLATION", "BYTES", (-1, -1))
 """(texts, hypotheses), best first."""

@@ -7,7 +7,16 @@ import os
 
 from dragoman.client.addresses import TLS
 
-__all__ = ["above_zero", "add_language_flags", "add_server_flags", "add_tls_flags", "at_least_one", "quiet_grpc", "tls_of"]
+__all__ = [
+    "above_zero",
+    "add_language_flags",
+    "add_server_flags",
+    "add_task_flags",
+    "add_tls_flags",
+    "at_least_one",
+    "quiet_grpc",
+    "tls_of",
+]
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +33,12 @@ def add_language_flags(group: argparse._ActionsContainer) -> None:
     """--from and --to."""
     group.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="of the text, for example en")
     group.add_argument("--to", dest="target_language", metavar="LANGUAGE", help="to translate into, for example de or pt-BR")
+
+
+def add_task_flags(group: argparse._ActionsContainer) -> None:
+    """--task and --task-prefix, for models of several tasks."""
+    group.add_argument("--task", metavar="NAME", help="what the model does, for example summarization (dragoman inspect)")
+    group.add_argument("--task-prefix", metavar="TEXT", help='text before each source, such as "summarize: "')
 
 
 def add_tls_flags(parser: argparse.ArgumentParser) -> None:

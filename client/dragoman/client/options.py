@@ -45,6 +45,8 @@ class RequestOptions(TypedDict, total=False):
     seed: int | None
     source_language: str | None
     target_language: str | None
+    task: str | None
+    task_prefix: str | None
     split: Segmentation | None
     priority: Literal["interactive", "batch"] | None
     cache: bool | None
@@ -71,7 +73,7 @@ _SENT = frozenset(RequestOptions.__annotations__) - {"timeout_s"}
 _CHOICES = {"split": get_args(Segmentation), "priority": ("interactive", "batch")}
 
 
-_TEXTUAL = ("source_language", "target_language", "prefix_text", "request_id")
+_TEXTUAL = ("source_language", "target_language", "task", "task_prefix", "prefix_text", "request_id")
 
 
 @dataclass(frozen=True, slots=True)

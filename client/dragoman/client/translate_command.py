@@ -12,6 +12,7 @@ from dragoman.client.command_options import (
     above_zero,
     add_language_flags,
     add_server_flags,
+    add_task_flags,
     add_tls_flags,
     at_least_one,
     quiet_grpc,
@@ -53,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_server_flags(parser)
     parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
     add_language_flags(parser)
+    add_task_flags(parser)
     search = parser.add_argument_group("search (the model's own settings by default)")
     search.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
     search.add_argument("--n-best", type=at_least_one, metavar="N", help="show N hypotheses with their scores")
@@ -166,6 +168,8 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
         "prefix_text": arguments.prefix,
         "source_language": arguments.source_language,
         "target_language": arguments.target_language,
+        "task": arguments.task,
+        "task_prefix": arguments.task_prefix,
         "timeout_s": arguments.timeout,
     }
 

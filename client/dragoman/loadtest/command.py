@@ -12,7 +12,14 @@ from dragoman.client.addresses import parse_addresses
 from dragoman.client.blocking import BlockingCalls
 from dragoman.client.blocking import run as run_blocking
 from dragoman.client.channels import Connection
-from dragoman.client.command_options import add_language_flags, add_server_flags, add_tls_flags, quiet_grpc, tls_of
+from dragoman.client.command_options import (
+    add_language_flags,
+    add_server_flags,
+    add_task_flags,
+    add_tls_flags,
+    quiet_grpc,
+    tls_of,
+)
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.status import find_metrics
 from dragoman.client.transport import Transport
@@ -69,6 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ask = parser.add_argument_group("each request")
     ask.add_argument("--model", metavar="NAME", help="which bundle, when the server has several")
     add_language_flags(ask)
+    add_task_flags(ask)
     ask.add_argument("--beam", type=int, metavar="N", help="beam size (default: the model's)")
     ask.add_argument("--stream", action="store_true", help="stream the translations; measures the time to the first token")
     ask.add_argument("--timeout", default="30s", metavar="30s", help="then a request counts as failed (default: 30s)")
@@ -144,6 +152,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         model=arguments.model,
         source_language=arguments.source_language,
         target_language=arguments.target_language,
+        task=arguments.task,
+        task_prefix=arguments.task_prefix,
         beam_size=arguments.beam,
         stream=arguments.stream,
         use_cache=arguments.allow_cache,

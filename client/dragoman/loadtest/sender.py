@@ -30,6 +30,8 @@ class RequestSettings:
     model: str | None = None
     source_language: str | None = None
     target_language: str | None = None
+    task: str | None = None
+    task_prefix: str | None = None
     beam_size: int | None = None
     stream: bool = False
     use_cache: bool = False  # a repeated sentence must be work for the engine, not a look-up
@@ -40,6 +42,8 @@ class RequestSettings:
         options: RequestOptions = {
             "source_language": self.source_language,
             "target_language": self.target_language,
+            "task": self.task,
+            "task_prefix": self.task_prefix,
             "beam_size": self.beam_size,
             "cache": None if self.use_cache else False,
         }

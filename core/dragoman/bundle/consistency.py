@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+
+from dragoman.bundle.tasks import impossible_tasks
 
 if TYPE_CHECKING:
     from dragoman.bundle.manifest import Manifest
     from dragoman.bundle.records import StoredTensor
+    from dragoman.search import DecodingOptions
 
 __all__ = ["contradictions"]
 
@@ -59,13 +62,9 @@ def _graphs(manifest: Manifest) -> Iterator[str]:
 
 
 def _tokens(manifest: Manifest) -> Iterator[str]:
-    tokens, generation = manifest.tokens, manifest.generation
-    vocabulary = manifest.dimensions.target_vocabulary
+    tokens, vocabulary = manifest.tokens, manifest.dimensions.target_vocabulary
     named = {"pad": tokens.pad, "eos": tokens.eos, "decoder_start": tokens.decoder_start}
-    named |= {"forced_bos": generation.forced_bos, "forced_eos": generation.forced_eos}  # type: ignore[dict-item]
-    for name, token in named.items():
-        if token is not None and token >= vocabulary:
-            yield f"the token {name}={token} is not in the target vocabulary of {vocabulary}"
+    yield from _outside(named, vocabulary)
     if any(token >= vocabulary for token in tokens.other_eos) or len(set(tokens.ends)) != len(tokens.ends):
         yield f"its end tokens {tokens.ends} are not different tokens of a target vocabulary of {vocabulary}"
     if len(tokens.ends) > MAX_ENDS:
@@ -80,13 +79,26 @@ def _tokens(manifest: Manifest) -> Iterator[str]:
         for code in (languages.default_source, languages.default_target):
             if code is not None and code not in languages.tokens:
                 yield f"the default language {code} is not among its languages"
-    listed = (*generation.prefix, *(token for word in generation.bad_words for token in word))
-    if any(token >= vocabulary for token in listed):
-        yield f"a token of prefix or bad_words is not in the target vocabulary of {vocabulary}"
+
+
+def _outside(named: Mapping[str, int | None], vocabulary: int) -> Iterator[str]:
+    for name, token in named.items():
+        if token is not None and token >= vocabulary:
+            yield f"the token {name}={token} is not in the target vocabulary of {vocabulary}"
 
 
 def _generation(manifest: Manifest) -> Iterator[str]:
-    generation, longest = manifest.generation, manifest.dimensions.max_target_tokens
+    yield from impossible_tasks(manifest.tasks)
+    for generation in (manifest.generation, *(task.generation for task in manifest.tasks.named.values())):
+        yield from _search(manifest, generation)
+
+
+def _search(manifest: Manifest, generation: DecodingOptions) -> Iterator[str]:
+    longest, vocabulary = manifest.dimensions.max_target_tokens, manifest.dimensions.target_vocabulary
+    yield from _outside({"forced_bos": generation.forced_bos, "forced_eos": generation.forced_eos}, vocabulary)
+    listed = (*generation.prefix, *(token for word in generation.bad_words for token in word))
+    if any(token >= vocabulary for token in listed):
+        yield f"a token of prefix or bad_words is not in the target vocabulary of {vocabulary}"
     if generation.max_length > longest:
         yield f"max_length={generation.max_length} is more than max_target_tokens={longest}"
     if generation.beam_size > MAX_BEAM_SIZE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +29,8 @@ from dragoman.bundle.records import (
     SpecialTokens,
     StoredTensor,
     Target,
+    Task,
+    Tasks,
     TensorSpec,
     TokenizerFiles,
     Verification,
@@ -57,6 +59,8 @@ __all__ = [
     "SpecialTokens",
     "StoredTensor",
     "Target",
+    "Task",
+    "Tasks",
     "TensorSpec",
     "TokenizerFiles",
     "Verification",
@@ -88,6 +92,7 @@ class Manifest:
     kept_in_fp32: tuple[str, ...] = ()
     engines: tuple[Engine, ...] = ()
     languages: Languages | None = None
+    tasks: Tasks = field(default_factory=Tasks)
     segmentation: Segmentation = "sentence"
 
     def graph(self, role: Role, lowering: Lowering) -> Graph:

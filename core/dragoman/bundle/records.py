@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from dragoman.bundle.schema import FILE_NAME, SHA256, Pattern, Range
+from dragoman.search.options import DecodingOptions
 
 __all__ = [
     "Dimensions",
@@ -22,6 +23,8 @@ __all__ = [
     "SpecialTokens",
     "StoredTensor",
     "Target",
+    "Task",
+    "Tasks",
     "TensorSpec",
     "TokenizerFiles",
     "Verification",
@@ -130,6 +133,22 @@ class Languages:
     target_place: Literal["forced_bos", "decoder_start", "source_before"]
     default_source: Name | None = None
     default_target: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing that a model was trained for: what stands before each text, and how it is decoded."""
+
+    prefix: str
+    generation: DecodingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """`default_prefix` stands before the text of every request that asks for nothing else."""
+
+    default_prefix: str = ""
+    named: dict[Name, Task] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

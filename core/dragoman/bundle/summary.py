@@ -47,6 +47,10 @@ def _model_table(manifest: Manifest) -> Table:
         "targets": ", ".join(manifest.targets),
         "made by": f"dragoman {manifest.dragoman_version}, schema {manifest.schema_version}",
     }
+    if manifest.tasks.default_prefix:
+        rows["task prefix"] = repr(manifest.tasks.default_prefix)
+    if manifest.tasks.named:
+        rows["tasks"] = ", ".join(sorted(manifest.tasks.named))
     if sizes.shortlist is not None:
         rows["shortlist"] = f"{sizes.shortlist:,} tokens can be generated"
     if manifest.kept_in_fp32:

@@ -85,6 +85,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what the model takes at a time: the server splits texts into sentences or lines, or gives them whole "
         "(default: none for T5, BART and Pegasus, sentence for translation models)",
     )
+    add(
+        "--task-prefix",
+        default="",
+        metavar="TEXT",
+        help='what stands before every text, for models of several tasks such as T5: "summarize: " (a request may name '
+        "another task or prefix; docs/export.md)",
+    )
     add("--format", metavar="NAME", help="what SOURCE is, where it is not recognised: hugging-face")
     add("--dictionaries", type=Path, metavar="DIR", help="where dict.*.txt are, if not beside SOURCE")
     add("--bpe-codes", type=Path, metavar="FILE", help="the merges of subword-nmt, if not beside SOURCE")
@@ -125,6 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         force=arguments.force,
         lowering=arguments.lowering,
         segmentation=arguments.segmentation,
+        task_prefix=arguments.task_prefix,
         format_name=arguments.format,
         companions=CompanionFiles(arguments.dictionaries, arguments.bpe_codes, tuple(arguments.spm)),
     )

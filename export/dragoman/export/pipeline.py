@@ -24,11 +24,13 @@ from dragoman.bundle.manifest import (
     Precision,
     Segmentation,
     Target,
+    Tasks,
     Verification,
     VerificationCase,
 )
+from dragoman.bundle.tasks import TASK_PREFIX, longest_prefix
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
-from dragoman.errors import UsageError
+from dragoman.errors import InvalidRequest, UsageError
 from dragoman.export.calibration import CalibrationText, calibrate
 from dragoman.export.checkpoint import Checkpoint, CompanionFiles, TokenLimits, read_checkpoint
 from dragoman.export.graphs import build_graphs
@@ -55,6 +57,7 @@ class ExportOptions:
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     weights that mean nothing, whose answers nobody will read.
     `segmentation` is what the model translates at a time, where its family's usual is not right.
+    `task_prefix` stands before every text of a request that names no other task ("summarize: ").
     `format_name` says what `checkpoint` is where it is not recognised; `companions` are files that do not lie beside it.
     """
 
@@ -71,6 +74,7 @@ class ExportOptions:
     lowering: Lowering | None = None
     verify: bool = True
     segmentation: Segmentation | None = None
+    task_prefix: str = ""
     format_name: str | None = None
     companions: CompanionFiles = field(default_factory=CompanionFiles)
 
@@ -81,6 +85,10 @@ class ExportOptions:
             raise UsageError(f"--max-quality-loss {self.max_quality_loss:g} must not be negative")
         if self.lowering == "native" and native.ops_library() is None:
             raise UsageError("--lowering native needs the custom operators, which are not built here (`make native`)")
+        try:
+            TASK_PREFIX.read("task_prefix", self.task_prefix)
+        except InvalidRequest as error:
+            raise UsageError(f"--task-prefix can't be used: {error}") from None
         if self.compute_capabilities and "tensorrt" not in self.targets:
             raise UsageError("--compute-capability only means something with --target tensorrt")
 
@@ -111,7 +119,8 @@ class _Export:
 
     def __init__(self, options: ExportOptions, stages: Stages) -> None:
         self._options, self._stages = options, stages
-        self._corpus = read_corpus(options.verify_file) if options.verify_file else bundled_corpus()
+        corpus = read_corpus(options.verify_file) if options.verify_file else bundled_corpus()
+        self._corpus = corpus.prefixed(options.task_prefix)
         self._engine_options = EngineOptions(compute_capabilities=options.compute_capabilities)
         if "tensorrt" in options.targets:
             find_toolchain(self._engine_options)  # a missing builder is said before the long work, not after it
@@ -124,6 +133,7 @@ class _Export:
                 )
             original.tokenizer_plan.write(staging)
             tokenizer = open_tokenizer(staging, original.tokenizer, original.tokens)
+            self._check_prefixes(original, tokenizer)
             checkpoint = self._shortened(original, tokenizer)
             graphs, kept_in_fp32 = self._graphs(original, checkpoint, tokenizer, staging)
             engines = self._engines(checkpoint, graphs, staging) if "tensorrt" in self._options.targets else ()
@@ -148,10 +158,23 @@ class _Export:
                     kept_in_fp32=kept_in_fp32,
                     engines=engines,
                     languages=checkpoint.languages,
+                    tasks=Tasks(self._options.task_prefix, dict(checkpoint.tasks)),
                     segmentation=self._options.segmentation or checkpoint.segmentation,
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())
+
+    def _check_prefixes(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+        """A text must have room behind what always stands before it."""
+        most = longest_prefix(checkpoint.dimensions)
+        prefixes = {"--task-prefix": self._options.task_prefix}
+        prefixes |= {f"the prefix of task {name}": task.prefix for name, task in checkpoint.tasks.items()}
+        for name, prefix in prefixes.items():
+            if (tokens := len(tokenizer.encode(prefix))) > most and prefix:
+                raise UsageError(
+                    f"{name} has {tokens} tokens; with {checkpoint.dimensions.max_source_tokens} source tokens "
+                    f"it may have {most}"
+                )
 
     def _shortened(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Checkpoint:
         if self._options.shortlist is None:

@@ -47,7 +47,8 @@ class LoadedModel:
 
     def translate(self, texts: Many[str], options: DecodingOptions | None = None) -> list[str]:
         """The best translation of each text."""
-        sources = [tuple(self.tokenizer.encode(text)) for text in texts]
+        prefix = self.manifest.tasks.default_prefix
+        sources = [tuple(self.tokenizer.encode(prefix + text)) for text in texts]
         return [self.tokenizer.decode(best[0].tokens) for best in self.decode(sources, options)]
 
     def decode(self, sources: Many[tuple[int, ...]], options: DecodingOptions | None = None) -> list[tuple[Hypothesis, ...]]:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dragoman.bundle.manifest import SpecialTokens
+from dragoman.bundle.manifest import SpecialTokens, Task
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.checkpoint.generation import generation_options
@@ -236,3 +236,26 @@ def test_settings_that_ask_for_nothing_are_accepted() -> None:
         "typical_p": 0.5,  # of sampling, which is off
     }
     assert generation_options(neutral, TOKENS, max_positions=32) == DecodingOptions(max_length=32)
+
+
+def test_tasks_of_the_configuration_are_settings_over_the_models_own(tmp_path: Path) -> None:
+    tasks = {
+        "summarization": {"num_beams": 3, "min_length": 5, "max_length": 20, "prefix": "summarize: "},
+        "translation_en_to_de": {"prefix": "translate English to German: "},
+    }
+    directory = write_marian(tmp_path / "model", num_beams=6, max_length=11, task_specific_params=tasks)
+    checkpoint = read_checkpoint(directory)
+    assert checkpoint.generation == DecodingOptions(beam_size=6, max_length=10)
+    assert checkpoint.tasks == {
+        "summarization": Task("summarize: ", DecodingOptions(beam_size=3, min_length=4, max_length=19)),
+        "translation_en_to_de": Task("translate English to German: ", checkpoint.generation),
+    }
+
+
+@pytest.mark.parametrize("tasks", [5, {"a": 5}, {"a": {"prefix": 5}}, {"": {}}, {"a": {"num_beam_groups": 2}}], ids=str)
+def test_impossible_tasks_are_refused(tmp_path: Path, tasks: object) -> None:
+    directory = write_marian(tmp_path / "model")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "task_specific_params": tasks}))
+    with pytest.raises(CheckpointError, match="task_specific_params"):
+        read_checkpoint(directory)

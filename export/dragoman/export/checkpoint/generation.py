@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dragoman.bundle.manifest import SpecialTokens
+from dragoman.bundle.manifest import SpecialTokens, Task
+from dragoman.bundle.tasks import TASK_NAME, TASK_PREFIX
 from dragoman.errors import CheckpointError, InvalidRequest
 from dragoman.export.checkpoint.files import read_settings
 from dragoman.export.checkpoint.settings import Settings, shown
 from dragoman.search.options import DecodingOptions, EarlyStopping, from_mapping
 
-__all__ = ["NEUTRAL", "end_tokens", "generation_options", "generation_settings"]
+__all__ = ["NEUTRAL", "end_tokens", "generation_options", "generation_settings", "named_tasks"]
 
 EARLY_STOPPING: tuple[tuple[object, EarlyStopping], ...] = ((False, "heuristic"), (True, "first"), ("never", "never"))
 
@@ -121,6 +122,23 @@ def _shortest(settings: Settings) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise CheckpointError(f"{settings.file} must give {name} as a whole number, not {shown(value)}")
     return max(value - counted, 0)
+
+
+def named_tasks(config: Settings, generation: Settings, tokens: SpecialTokens, max_positions: int) -> dict[str, Task]:
+    """`task_specific_params`: each task's settings over the model's own. They hold for requests that name the task."""
+    listed = config.raw("task_specific_params", {})
+    if not isinstance(listed, dict) or not all(isinstance(settings, dict) for settings in listed.values()):
+        raise CheckpointError(f"{config.file} must give task_specific_params as an object of objects")
+    tasks = {}
+    for name, settings in listed.items():
+        try:
+            TASK_NAME.read("task", name)
+            prefix = TASK_PREFIX.read("prefix", settings.get("prefix")) or ""
+            options = generation_options({**generation.values, **settings}, tokens, max_positions)
+        except (CheckpointError, InvalidRequest) as error:
+            raise CheckpointError(f"task_specific_params of {config.file}, {shown(name)}: {error}") from error
+        tasks[name] = Task(prefix, options)
+    return tasks
 
 
 def _refuse_unsupported(settings: Settings, samples: bool) -> None:

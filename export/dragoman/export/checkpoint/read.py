@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from dragoman.bundle.manifest import Dimensions, Languages, ModelCard, Segmentation, SpecialTokens, TokenizerFiles
+from dragoman.bundle.manifest import Dimensions, Languages, ModelCard, Segmentation, SpecialTokens, Task, TokenizerFiles
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.formats import CompanionFiles, Reference, format_of
 from dragoman.export.checkpoint.limits import TokenLimits
@@ -37,6 +38,7 @@ class Checkpoint:
     tokenizer_plan: TokenizerPlan
     limits: TokenLimits = UNLIMITED
     reference: Reference | None = None
+    tasks: Mapping[str, Task] = field(default_factory=dict)
 
     @property
     def tokenizer(self) -> TokenizerFiles:
@@ -102,6 +104,7 @@ def read_checkpoint(
         tokenizer_plan=plan,
         limits=limits,
         reference=opened.reference,
+        tasks=opened.tasks,
     )
 
 

@@ -23,6 +23,10 @@ class Corpus:
         """Whether every sentence has a reference, so that scores against them mean something."""
         return all(self.references)
 
+    def prefixed(self, prefix: str) -> Corpus:
+        """The same with `prefix` before each sentence, as a model of several tasks takes them."""
+        return Corpus(tuple(prefix + sentence for sentence in self.sentences), self.references)
+
     def first(self, count: int) -> Corpus:
         """The first `count` sentences."""
         return Corpus(self.sentences[:count], self.references[:count])

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragoman.bundle.languages import LanguageResolver, language_resolver
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
+from dragoman.bundle.tasks import longest_prefix
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.bundle.tokenizer_pieces import MarianTokenizer
 from dragoman.errors import InvalidRequest, ServeError
@@ -45,20 +46,25 @@ class LoadedBundle:
         self.settings, self.manifest, self.version = settings, manifest, version
         self.tokenizer, self.engine, self.contract = tokenizer, engine, contract
         self.languages = languages or LanguageResolver()
-        self.options = OptionsReader(manifest.dimensions, manifest.generation, settings.limits, self.languages)
+        self.options = OptionsReader(
+            manifest.dimensions, manifest.generation, settings.limits, self.languages, manifest.tasks
+        )
+        self._longest_prefix = longest_prefix(manifest.dimensions)
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
 
     def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
         """The parts that `text` is translated in: its sentences, its lines, or itself."""
-        lead = self.languages.leading_token(text)
-        if lead and options.target_language is not None:
+        language = self.languages.leading_token(text)
+        if language and options.target_language is not None:
             raise InvalidRequest(
-                f"the text begins with {lead.strip()} and the request has a target_language; use one of the two"
+                f"the text begins with {language.strip()} and the request has a target_language; use one of the two"
             )
+        self._check_prefix(options.task_prefix)
+        lead = language + options.task_prefix
         room = self.manifest.dimensions.max_source_tokens - len(options.language_tokens)
         return plan_document(
-            plain_text(text[len(lead) :]),
+            plain_text(text[len(language) :]),
             Measure(self._count_tokens, room, lead),
             Splitting(
                 options.split or self.manifest.segmentation,
@@ -67,6 +73,16 @@ class LoadedBundle:
             ),
             lead,
         )
+
+    def source(self, text: str, options: RequestOptions) -> tuple[int, ...]:
+        """What the encoder reads for a text that is not split."""
+        self._check_prefix(options.task_prefix)
+        language = self.languages.leading_token(text)
+        return options.language_tokens.wrap(self.tokenizer.encode(language + options.task_prefix + text[len(language) :]))
+
+    def _check_prefix(self, prefix: str) -> None:
+        if prefix and (tokens := self._count_word(prefix)) > self._longest_prefix:
+            raise InvalidRequest(f"task_prefix has {tokens} tokens; for this model it may have {self._longest_prefix}")
 
     def _count_tokens(self, text: str) -> int:
         return self._count_word(text) if len(text) <= _REMEMBERED_CHARACTERS else self._count(text)

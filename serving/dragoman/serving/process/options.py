@@ -16,7 +16,8 @@ from typing import Any, Literal, NoReturn, get_args
 
 from dragoman.bundle.language_codes import MAX_CODE_CHARACTERS
 from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageResolver, LanguageTokens
-from dragoman.bundle.manifest import Dimensions, Segmentation
+from dragoman.bundle.manifest import Dimensions, Segmentation, Tasks
+from dragoman.bundle.tasks import TASK_NAME, TASK_PREFIX, chosen_task
 from dragoman.errors import InvalidRequest
 from dragoman.search.constraints import check_tokens
 from dragoman.search.option_types import Boolean, Choice, Number, OptionType, Text, refuse_unknown
@@ -27,6 +28,7 @@ __all__ = ["OptionsReader", "Priority", "RequestOptions", "parse_object"]
 
 Priority = Literal["interactive", "batch"]
 
+NO_TASKS = Tasks()
 _MAX_CACHED_TOKENS = 256
 _MAX_REMEMBERED_BYTES = 1024
 _MAX_DIGITS = 64
@@ -47,26 +49,36 @@ class RequestOptions:
     source_language: str | None = None
     target_language: str | None = None
     language_tokens: LanguageTokens = NO_LANGUAGE_TOKENS
+    task_prefix: str = ""
+    usual: DecodingOptions | None = None
+    """What `decoding` would be without options of the search: the task's, or the model's own."""
 
     @property
     def may_be_cached(self) -> bool:
         """Long lists of tokens would fill the response cache with questions instead of answers."""
         listed = len(self.decoding.prefix) + sum(map(len, self.decoding.bad_words)) + len(self.prefix_text)
+        listed += len(self.task_prefix)
         return self.cache and listed <= _MAX_CACHED_TOKENS
 
     def cache_key(self, text: str) -> tuple[object, ...]:
         """Everything that changes the translation of `text`."""
-        return text, self.decoding, self.prefix_text, self.split, self.language_tokens
+        source = self.source_language  # decides where sentences end
+        return text, self.decoding, self.prefix_text, self.split, source, self.language_tokens, self.task_prefix
 
 
 class OptionsReader:
     """The options that this server takes for this model."""
 
     def __init__(
-        self, dimensions: Dimensions, defaults: DecodingOptions, limits: Limits, languages: LanguageResolver
+        self,
+        dimensions: Dimensions,
+        defaults: DecodingOptions,
+        limits: Limits,
+        languages: LanguageResolver,
+        tasks: Tasks = NO_TASKS,
     ) -> None:
         self.defaults = defaults
-        self._dimensions, self._limits, self._languages = dimensions, limits, languages
+        self._dimensions, self._limits, self._languages, self._tasks = dimensions, limits, languages, tasks
         self._own: Mapping[str, OptionType] = {
             "request_id": Text(128, is_name=True, optional=True),
             "timeout_ms": Number(0, limits.max_timeout_ms, above=True, optional=True),
@@ -76,6 +88,8 @@ class OptionsReader:
             "cache": Boolean(),
             "source_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
+            "task": TASK_NAME,
+            "task_prefix": TASK_PREFIX,
         }
         self.schema: Mapping[str, OptionType] = {**DECODING_OPTIONS, **self._own}
         self._id_prefix, self._ids = (
@@ -101,20 +115,22 @@ class OptionsReader:
         timeout_ms = own.pop("timeout_ms", None)
         source, target = own.get("source_language"), own.get("target_language")
         languages = self._languages.tokens(source, target)
-        decoding = self._decoding({name: given[name] for name in given if name not in self._own})
-        decoding = languages.apply(decoding)
+        task_prefix, usual = chosen_task(self._tasks, self.defaults, own.pop("task", None), own.pop("task_prefix", None))
+        decoding = self._decoding({name: given[name] for name in given if name not in self._own}, usual)
         return RequestOptions(
-            decoding=decoding,
+            decoding=languages.apply(decoding),
+            usual=languages.apply(usual),
+            task_prefix=task_prefix,
             timeout_s=None if timeout_ms is None else timeout_ms / 1000,
             language_tokens=languages,
             **{**own, "request_id": own.get("request_id") or ""},
         )
 
-    def _decoding(self, given: Mapping[str, object]) -> DecodingOptions:
+    def _decoding(self, given: Mapping[str, object], usual: DecodingOptions) -> DecodingOptions:
         """What this server and this model can do; more than that is refused, never quietly cut."""
-        if not given:
-            return self.defaults
-        options = from_mapping(given, self.defaults)
+        if not given and usual is self.defaults:
+            return usual
+        options = from_mapping(given, usual) if given else usual
         if options.beam_size > self._limits.max_beam_size:
             raise InvalidRequest(
                 f"beam_size={options.beam_size} is more than this server allows ({self._limits.max_beam_size}); "

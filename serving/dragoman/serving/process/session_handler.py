@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dragoman.bundle.languages import LanguageTokens
 from dragoman.errors import InvalidRequest, ServeError, ServerError
 from dragoman.search.option_types import Integer, TokenLists, shown
 from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
@@ -22,7 +21,7 @@ from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.arrivals import read_arrival
 from dragoman.serving.process.loaded_bundle import LoadedBundle
-from dragoman.serving.process.options import parse_object
+from dragoman.serving.process.options import RequestOptions, parse_object
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
 from dragoman.serving.text.reading import check_sizes, read_text
 from dragoman.wire import WIRE_VERSION, ErrorCode
@@ -117,9 +116,9 @@ class SessionHandler:
             text = read_text(each, number, len(raw))
             if len(text) > _MAX_CHARACTERS_PER_TOKEN * bundle.manifest.dimensions.max_source_tokens:
                 raise InvalidRequest(f"a text of {len(text)} characters is more than the model takes at once; split it")
-            sources.append(options.language_tokens.wrap(bundle.tokenizer.encode(text)))
+            sources.append(bundle.source(text, options))
             yield Yield.PAUSE
-        info = self._model_info([len(source) for source in sources], prefix, options.language_tokens)
+        info = self._model_info([len(source) for source in sources], prefix, options)
 
         def answer(call: SessionCall) -> tuple[bytes, ...]:
             if not isinstance(call, OpenSession):
@@ -129,7 +128,7 @@ class SessionHandler:
         self._sessions.submit(OpenSession(sources, _Owner(channel, frame.request, answer)))
         return None
 
-    def _model_info(self, source_tokens: list[int], prefix: list[int], languages: LanguageTokens) -> bytes:
+    def _model_info(self, source_tokens: list[int], prefix: list[int], options: RequestOptions) -> bytes:
         bundle, manifest = self._bundle, self._bundle.manifest
         return json.dumps(
             {
@@ -137,7 +136,7 @@ class SessionHandler:
                 "model": bundle.settings.name,
                 "version": bundle.version,
                 "tokens": dataclasses.asdict(manifest.tokens),
-                "generation": dataclasses.asdict(languages.apply(manifest.generation)),
+                "generation": dataclasses.asdict(options.usual or manifest.generation),
                 "source_tokens": source_tokens,
                 "prefix": [prefix for _ in source_tokens],
                 "target_vocabulary": manifest.dimensions.target_vocabulary,

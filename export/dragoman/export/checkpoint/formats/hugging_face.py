@@ -8,7 +8,7 @@ from pathlib import Path
 from dragoman.errors import CheckpointError, ExportError
 from dragoman.export.checkpoint.files import open_weights, read_settings, require_file
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference
-from dragoman.export.checkpoint.generation import generation_options, generation_settings
+from dragoman.export.checkpoint.generation import generation_options, generation_settings, named_tasks
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.readers import READERS, REFUSED, Reader
 from dragoman.export.checkpoint.settings import Settings, shown
@@ -47,6 +47,7 @@ class HuggingFaceFormat:
             weight_names=reader,
             tokens=tokens,
             generation=generation_options(generation.values, tokens, limits.target(config)),
+            tasks=named_tasks(settings, generation, tokens, limits.target(config)),
             tokenizer_plan=plan,
             reference=Reference("transformers", source),
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from torch import Tensor
 
-from dragoman.bundle.manifest import SpecialTokens
+from dragoman.bundle.manifest import SpecialTokens, Task
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.checkpoint.weights import WeightNames
@@ -51,6 +51,7 @@ class OpenedSource:
     tokens: SpecialTokens
     generation: DecodingOptions
     tokenizer_plan: TokenizerPlan
+    tasks: Mapping[str, Task] = field(default_factory=dict)
     reference: Reference | None = None  # None: nobody else runs these files; our own module judges the graphs
 
 
