@@ -66,7 +66,7 @@ unit: setup ## the fast tests only
 integration: setup ## the tests on the real server only
 	@$(PYTEST) tests/integration tests/chaos tests/security
 
-sanitize: setup ## the tests of the custom operators under the address, undefined-behaviour and thread sanitizers
+sanitize: setup ## the tests of the native code under the address, undefined-behaviour and thread sanitizers
 	@$(BIN)/python native/sanitize.py
 
 wheel: zig ## the sdist, the manylinux wheel and the pure Python wheel, in dist/

@@ -21,6 +21,7 @@ __all__ = [
     "CannotBuild",
     "build_all",
     "build_backend",
+    "build_client",
     "build_fixes",
     "build_ops",
     "compiled",
@@ -47,7 +48,7 @@ CLIENT_SOURCES = (
     *("channel.cpp", "engine_client.cpp", "failure.cpp", "frames.cpp", "pending.cpp", "poller.cpp", "routes.cpp"),
     *("suspects.cpp", "text.cpp"),
 )
-"""The backend's connection to the engines: what its tests compile without a Triton."""
+"""The backend's connection to the engines, which needs no Triton: tests compile it with functions that they can call."""
 BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")
 OPS_EXPORTS, BACKEND_EXPORTS, FIXES_EXPORTS = OPS / "exports.map", BACKEND / "exports.map", BACKEND / "embedded_fixes.map"
 """The linker's lists of the public functions; all other symbols are hidden, those of the C++ runtime among them."""
@@ -126,6 +127,14 @@ def build_fixes(directory: Path = PACKAGE, command: list[str] | None = None) -> 
     """Compile what is loaded before the embedded Triton's libraries; it needs nothing but the C library."""
     command = [*(command or compiler()), *flags(), "-fno-exceptions", "-fno-rtti"]
     return _of_backend(directory, FIXES_NAME, FIXES_SOURCES, FIXES_EXPORTS, command)
+
+
+def build_client(directory: Path, entry: Path, command: list[str] | None = None) -> Path:
+    """Compile the backend's EngineClient with the functions of `entry`, by which the tests call it."""
+    command, library = [*(command or compiler()), *flags(), "-O1", "-I", str(BACKEND)], directory / "client.so"
+    sources = [BACKEND / name for name in CLIENT_SOURCES]
+    _run([*command, "-shared", "-o", library, entry, *sources])
+    return library
 
 
 def _of_backend(directory: Path, name: str, sources: tuple[str, ...], exports: Path, command: list[str]) -> Path:

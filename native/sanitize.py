@@ -1,8 +1,8 @@
-"""Runs the tests of the custom operators with sanitizers: `make sanitize`.
+"""Runs the tests of the native code with sanitizers: `make sanitize`, or `native/sanitize.py TEST…` for some of them.
 
-The operators are compiled with each sanitizer into a directory of their own, and the tests run on that library in a Python
-that was started with the sanitizer's runtime. ONNX Runtime and numpy are not instrumented. The exit status is that of the
-first test run that failed, or that had a report.
+The custom operators and the Triton backend's EngineClient are compiled with each sanitizer into a temporary directory, and
+the tests run on those libraries in a Python that was started with the sanitizer's runtime. Python, ONNX Runtime and numpy
+are not instrumented. The exit status is that of the first test run that failed or had a report.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from pathlib import Path
 import build
 
 ROOT = build.HERE.parent
-TESTS = ("attention", "best_tokens", "linear", "norm", "refusals", "shapes", "thread_pool")
+NAMES = ("attention", "best_tokens", "linear", "norm", "refusals", "shapes", "thread_pool")
+OPERATOR_TESTS = [str(ROOT / "tests" / "unit" / "native" / f"test_{name}.py") for name in NAMES]
+CLIENT_TESTS = ROOT / "tests" / "unit" / "serving" / "test_engine_client.py"
 RUN_TESTS = """
 import sys
 from pathlib import Path
 import pytest
+import engine_client
 from dragoman import native
-native.OPS_LIBRARY = Path(sys.argv[1])
-sys.exit(pytest.main(sys.argv[2:]))
+native.OPS_LIBRARY, engine_client.LIBRARY = map(Path, sys.argv[1:3])
+sys.exit(pytest.main(sys.argv[3:]))
 """
 
 
@@ -64,14 +67,18 @@ def library_of(command: list[str], name: str) -> str:
 
 
 def run(title: str, sanitizer: Sanitizer, tests: list[str]) -> None:
-    """Compile the operators with it and run the tests on them, for each of its instruction sets."""
+    """Compile with it and run the tests: those of the operators for each of its instruction sets."""
     command = build.compiler()
     # The C++ library, too: the address sanitizer looks for its exceptions when the process starts.
     runtimes = " ".join(library_of(command, name) for name in (sanitizer.runtime, "libstdc++.so"))
     os.environ["CXXFLAGS"] = sanitizer.flags
     with tempfile.TemporaryDirectory() as directory:
-        library = build.build_ops(Path(directory), command)
-        for processor in sanitizer.processors:
+        libraries = (
+            build.build_ops(Path(directory), command),
+            build.build_client(Path(directory), ROOT / "tests" / "engine_client.cpp", command),
+        )
+
+        def pytest(processor: str, chosen: list[str]) -> None:
             print(f"sanitizer: {title}; instruction set: {processor}", flush=True)
             environment = {
                 **os.environ,
@@ -81,15 +88,22 @@ def run(title: str, sanitizer: Sanitizer, tests: list[str]) -> None:
                 "PYTHONPATH": str(ROOT / "tests"),
                 "PYTHONMALLOC": "malloc",
             }
-            arguments = ["-q", "--capture=no", "-p", "no:cacheprovider", *tests]  # reports go to stderr
-            subprocess.run([sys.executable, "-c", RUN_TESTS, library, *arguments], cwd=ROOT, env=environment, check=True)
+            # In one process, whose reports go to stderr.
+            arguments = ["-q", "--capture=no", "-p", "no:cacheprovider", "-p", "no:xdist", *chosen]
+            subprocess.run([sys.executable, "-c", RUN_TESTS, *libraries, *arguments], cwd=ROOT, env=environment, check=True)
+
+        for processor in sanitizer.processors:
+            pytest(
+                processor, tests or [str(ROOT / "tests" / "unit" / "native" / f"test_{name}.py") for name in OPERATOR_TESTS]
+            )
+        if not tests:
+            pytest(sanitizer.processors[0], [str(CLIENT_TESTS)])
 
 
 if __name__ == "__main__":
-    names = sys.argv[1:] or [str(ROOT / "tests" / "unit" / "native" / f"test_{name}.py") for name in TESTS]
     try:
         for each, settings in SANITIZERS.items():
-            run(each, settings, names)
+            run(each, settings, sys.argv[1:])
     except build.CannotBuild as cause:
         sys.exit(str(cause))
     except subprocess.CalledProcessError as failed:

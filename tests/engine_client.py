@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,6 +17,9 @@ from dragoman.serving.link.frames import Frame, FrameReader, Kind
 from dragoman.wire import Limits
 
 __all__ = ["EngineClient", "Reply", "can_compile", "json_of", "wire_version"]
+
+LIBRARY: Path | None = None
+"""A compiled one to use instead: native/sanitize.py has it."""
 
 can_compile = pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
 
@@ -44,10 +46,7 @@ class Reply(Protocol):
 def _library() -> ctypes.CDLL:
     """Compiled once a session; its directory goes when it is open."""
     scratch = Path(mkdtemp())
-    sources = [build.BACKEND / name for name in build.CLIENT_SOURCES]
-    command = [*build.compiler(), *build.flags(), "-O1", "-I", build.BACKEND, "-shared", "-o", scratch / "client.so"]
-    subprocess.run([*command, Path(__file__).with_suffix(".cpp"), *sources], check=True)
-    library = ctypes.CDLL(str(scratch / "client.so"))
+    library = ctypes.CDLL(str(LIBRARY or build.build_client(scratch, Path(__file__).with_suffix(".cpp"))))
     shutil.rmtree(scratch)
     handle, parts = ctypes.c_void_p, (ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
     library.client_open.restype = handle

@@ -56,7 +56,7 @@ def test_while_one_is_replaced_the_other_answers(pair: Server, caller: Caller) -
     assert caller.translate([LONG], cache=False).best
 
 
-def test_a_reload_replaces_both_and_fails_nobody(pair: Server, caller: Caller) -> None:
+def test_a_reload_replaces_both_and_fails_no_request(pair: Server, caller: Caller) -> None:
     old = set(pair.children()["engine"])
     pair.process.send_signal(signal.SIGHUP)
 

@@ -35,7 +35,7 @@ def caller(server: Server) -> Iterator[Caller]:
     caller.close()
 
 
-def test_translate_says_what_the_contract_lists(caller: Caller) -> None:
+def test_translate_returns_what_the_contract_lists(caller: Caller) -> None:
     details = caller.translate([SENTENCE, "It is raining."], cache=False).details
     assert tuple(details) == DETAILS_FIELDS
     assert [tuple(text) for text in details["texts"]] == [TEXT_FIELDS] * 2
@@ -43,7 +43,7 @@ def test_translate_says_what_the_contract_lists(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_stream_says_as_much_as_translate(caller: Caller, beam_size: int) -> None:
+def test_a_stream_returns_as_much_as_translate(caller: Caller, beam_size: int) -> None:
     """Everything but the times is equal, and the counts are those of the tensors that a stream does not have."""
     unary = caller.translate([SENTENCE], beam_size=beam_size, cache=False, request_id="same")
     *_, last = caller.stream(SENTENCE, beam_size=beam_size, cache=False, request_id="same")
@@ -57,7 +57,7 @@ def test_a_stream_says_as_much_as_translate(caller: Caller, beam_size: int) -> N
     assert 0 < said["queue_ms"] <= said["first_token_ms"] < said["total_ms"]
 
 
-def test_a_stream_from_the_response_cache_says_as_much(caller: Caller) -> None:
+def test_a_stream_from_the_response_cache_returns_as_much(caller: Caller) -> None:
     unary = caller.translate(["A sentence for the cache of streams."])
     *_, last = caller.stream("A sentence for the cache of streams.")
     (said,) = last["details"]["texts"]
@@ -65,7 +65,7 @@ def test_a_stream_from_the_response_cache_says_as_much(caller: Caller) -> None:
     assert (said["cached"], said["target_tokens"]) == (True, unary.token_counts[0][0])
 
 
-def test_the_encoder_says_what_the_contract_lists_and_which_version_answers(caller: Caller) -> None:
+def test_the_encoder_returns_what_the_contract_lists_and_which_version_answers(caller: Caller) -> None:
     session, info = caller.encode([SENTENCE])
     caller.decode(session, {"do": "close"})
     assert tuple(info) == MODEL_INFO_FIELDS

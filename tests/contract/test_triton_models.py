@@ -40,7 +40,7 @@ class TestModel:
     def test_has_the_outputs_of_the_contract(self, model: TritonModel) -> None:
         assert [as_tensor(part) for part in config_of(model).output] == [as_config(tensor) for tensor in model.outputs]
 
-    def test_is_decoupled_exactly_when_the_contract_says_so(self, model: TritonModel) -> None:
+    def test_is_decoupled_exactly_when_the_contract_is(self, model: TritonModel) -> None:
         assert config_of(model).model_transaction_policy.decoupled == model.decoupled
 
     def test_is_named_as_its_folder(self, model: TritonModel) -> None:
@@ -51,10 +51,10 @@ class TestModel:
         assert config.max_batch_size == 0
         assert not config.HasField("dynamic_batching")
 
-    def test_takes_numbers_of_variable_shape_from_nobody(self, model: TritonModel) -> None:
+    def test_no_model_takes_numbers_of_variable_shape(self, model: TritonModel) -> None:
         assert all(tensor.dtype == "BYTES" for tensor in model.inputs)
 
-    def test_is_served_by_our_backend(self, model: TritonModel) -> None:
+    def test_is_served_by_the_dragoman_backend(self, model: TritonModel) -> None:
         assert config_of(model).backend == BACKEND
 
     def test_has_a_version_directory_without_files_of_its_own(self, model: TritonModel) -> None:

@@ -97,7 +97,7 @@ def test_the_alerts_fire_when_they_should_and_only_then() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_every_alert_says_what_it_means_and_how_bad_it_is() -> None:
+def test_every_alert_has_a_description_and_a_severity() -> None:
     (group,) = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     alerts = [rule for rule in group["rules"] if "alert" in rule]
     assert len(alerts) >= 7
@@ -106,7 +106,7 @@ def test_every_alert_says_what_it_means_and_how_bad_it_is() -> None:
         assert alert["annotations"].keys() == {"summary", "description"}
 
 
-def test_rules_and_dashboard_ask_only_for_metrics_that_the_server_has() -> None:
+def test_rules_and_dashboard_use_only_metrics_that_the_server_has() -> None:
     known = {series.name for metric in METRICS for series in metric.series}
     asked = set(re.findall(r"\bdragoman_\w+", " ".join([*dashboard_queries(), RULES.read_text(encoding="utf-8")])))
     assert asked <= known

@@ -120,7 +120,7 @@ def test_the_pure_wheel_exports_and_translates(pure: CleanEnvironment, tiny_chec
     assert pure.run(pure.python, "-c", program).stdout.strip() == "None"
 
 
-def test_the_pure_wheel_says_that_serving_needs_linux_on_x86_64(pure: CleanEnvironment, reference_bundle: Path) -> None:
+def test_the_pure_wheel_explains_that_serving_needs_linux_on_x86_64(pure: CleanEnvironment, reference_bundle: Path) -> None:
     refused = pure.run(pure.dragoman, "serve", "--bundle", reference_bundle, "--grpc-address", "127.0.0.1:0")
     assert refused.returncode == 1
     assert refused.stdout == ""

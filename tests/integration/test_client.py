@@ -48,7 +48,7 @@ def translator(server: Server) -> Iterator[Translator]:
         yield translator
 
 
-def test_a_text_and_a_list_say_the_same(translator: Translator) -> None:
+def test_a_text_and_a_list_are_translated_alike(translator: Translator) -> None:
     assert translator.translate(SENTENCES[0]).text == "Wo ist der Bahnhof?"
     alone = [translator.translate(text, cache=False).text for text in SENTENCES]
     assert [one.text for one in translator.translate(SENTENCES, cache=False)] == alone
@@ -77,7 +77,7 @@ def test_many_async_calls_get_their_own_answers(server: Server, translator: Tran
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_stream_says_what_translate_says(translator: Translator, beam_size: int) -> None:
+def test_a_stream_has_the_result_of_translate(translator: Translator, beam_size: int) -> None:
     stream = translator.stream(SENTENCES[9], beam_size=beam_size, cache=False)
     pieces = list(stream)
     assert "".join(pieces) == translator.translate(SENTENCES[9], beam_size=beam_size, cache=False).text
@@ -131,7 +131,7 @@ def test_languages_are_those_of_the_bundle(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("options", [{"beam_size": 1000}, {"target_language": "fr"}])
-def test_a_refused_stream_says_why(translator: Translator, options: dict[str, object]) -> None:
+def test_a_refused_stream_carries_the_reason(translator: Translator, options: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest, match=str(next(iter(options.values())))):
         list(translator.stream("hi", **options))  # type: ignore[arg-type]
 

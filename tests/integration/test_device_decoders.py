@@ -144,7 +144,7 @@ def test_device_decoders_equal_native_ones(pairs: dict[str, Pair], precision: st
             play.step(rng.integers(0, START, shape), rng.integers(0, width, shape))
 
 
-def test_a_step_sends_no_cache_and_moves_none_while_nobody_comes_or_goes(
+def test_a_step_neither_sends_nor_moves_a_cache_while_the_batch_is_unchanged(
     pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = pairs["fp32"]

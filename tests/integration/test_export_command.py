@@ -72,7 +72,7 @@ def test_a_bundle_of_every_target_is_whole_verified_and_inspected(
     assert main(["inspect", str(bundle)]) == 0
 
 
-def test_graphs_that_say_something_else_are_never_written(
+def test_graphs_that_differ_from_the_original_are_never_written(
     tiny: Path, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One weight matrix comes out wrong, as a bug in a lowering would have it."""
@@ -92,7 +92,7 @@ def test_graphs_that_say_something_else_are_never_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_transformers_our_own_module_is_the_judge(
+def test_without_transformers_graphs_are_compared_with_the_transformer_in_torch(
     tiny: Path, few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
@@ -104,7 +104,7 @@ def test_without_transformers_our_own_module_is_the_judge(
     assert report.peak_memory_bytes > 0
 
 
-def test_an_export_that_is_not_verified_says_so_in_the_manifest(tiny: Path, tmp_path: Path) -> None:
+def test_the_manifest_of_an_unverified_export_has_no_verification(tiny: Path, tmp_path: Path) -> None:
     report = export_bundle(ExportOptions(tiny, tmp_path / "bundle", precision="int8", verify=False))
     assert report.manifest.verification is None
     assert read_manifest(report.bundle) == report.manifest
@@ -128,7 +128,7 @@ def test_a_file_to_verify_with_and_no_verification_exclude_each_other(tiny: Path
         (["{model}", "--output", "b", "--tensorrt", "--compute-capability", "ampere"], "'ampere' is not a number", 2),
     ],
 )
-def test_impossible_requests_are_said_in_one_line(
+def test_impossible_arguments_are_one_line_of_error(
     tmp_path: Path, arguments: list[str], said: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
@@ -175,7 +175,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(small_disk: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing(small_disk: Path) -> None:
     done = dragoman("export", REFERENCE_MODEL, "--output", small_disk / "bundle")
     assert done.returncode == 1
     assert "is full" in done.stderr

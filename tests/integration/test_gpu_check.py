@@ -51,13 +51,13 @@ def test_the_same_bundle_on_the_same_device_is_accepted(report: Report) -> None:
     assert [finding.measured for finding in named(report, "quality")] == ["+0.00", "+0.00"]
 
 
-def test_throughput_is_measured_and_without_the_peer_said_to_be_unjudged(report: Report) -> None:
+def test_throughput_is_measured_and_not_judged_without_the_peer(report: Report) -> None:
     assert [(cell["batch"], cell["beam"]) for cell in report.throughput] == [(4, 1), (4, 4)]
     assert all(cell["ours"] > 0 for cell in report.throughput)
     assert [finding.holds for finding in named(report, "throughput")] == [None]
 
 
-def test_the_report_says_everything_and_nothing_about_this_place(report: Report, reference_bundle: Path) -> None:
+def test_the_report_has_every_result_and_no_local_path(report: Report, reference_bundle: Path) -> None:
     text = report.to_markdown() + json.dumps(dataclasses.asdict(report))
     assert all(finding.name in text for finding in report.findings)
     assert str(reference_bundle) not in text
@@ -78,7 +78,7 @@ def test_a_device_that_is_not_there_is_a_finding_and_not_the_end(setup: Setup) -
     assert "CUDAExecutionProvider" in reason or "no portable encoder graph" in reason
 
 
-def test_a_gpu_is_described_by_what_nvidia_smi_says(nvidia_smi: None) -> None:
+def test_a_gpu_is_described_by_the_output_of_nvidia_smi(nvidia_smi: None) -> None:
     assert gpu_facts() == {"name": "Old One", "driver": "470.1", "memory": "8192 MiB", "compute capability": "7.0"}
     assert gpu_memory_bytes() == 512 << 20
 

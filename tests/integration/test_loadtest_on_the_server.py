@@ -56,7 +56,7 @@ def test_load_does_not_change_the_answers(alone: RunResult, crowded: RunResult) 
     assert crowded.quality.bleu > 15
 
 
-def test_the_server_says_how_full_its_batches_were(alone: RunResult, crowded: RunResult) -> None:
+def test_the_report_has_the_mean_batch_size_of_the_server(alone: RunResult, crowded: RunResult) -> None:
     def rows(result: RunResult) -> float:
         known = [sample.rows_per_step for sample in result.server if sample.rows_per_step is not None]
         return max(known)

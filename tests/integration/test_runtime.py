@@ -79,7 +79,7 @@ def mixed(model: LoadedModel, sources: list[tuple[int, ...]]) -> list[Sequence]:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_all_sentences_in_one_batch_say_what_hugging_face_says(
+def test_one_batch_of_all_sentences_generates_what_hugging_face_generates(
     model: LoadedModel, original: MarianMTModel, sources: list[tuple[int, ...]], beam_size: int
 ) -> None:
     answers = model.decode(sources, asked(model, beam_size=beam_size))
@@ -87,7 +87,7 @@ def test_all_sentences_in_one_batch_say_what_hugging_face_says(
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_operators_of_onnx_runtime_itself_say_the_same(
+def test_portable_graphs_generate_the_same(
     model: LoadedModel, stock_bundle: Path, sources: list[tuple[int, ...]], beam_size: int
 ) -> None:
     stock, options = open_model(stock_bundle, ONE_THREAD), asked(model, beam_size=beam_size)
@@ -95,7 +95,7 @@ def test_operators_of_onnx_runtime_itself_say_the_same(
         agree(answer, expected)
 
 
-def test_a_mixed_batch_says_what_each_request_says_alone(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:
+def test_result_is_independent_of_a_mixed_batch(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:
     together, alone = mixed(model, sources[:20]), mixed(model, sources[:20])
     model.run(together)
     for sequence, expected in zip(together, alone, strict=True):
@@ -195,7 +195,7 @@ def test_a_decoder_gives_the_memory_of_free_places_back(reference_bundle: Path, 
     assert decoder.held_slots == KVSlots(2 * 16, int(encoded.lengths[1]))
 
 
-def test_a_bundle_with_our_operators_needs_them(reference_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_with_custom_operators_needs_their_library(reference_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if native.ops_library() is None:
         pytest.skip("the kernels are not built: no C++ compiler")
     monkeypatch.setattr(native, "OPS_LIBRARY", Path("nowhere.so"))

@@ -85,7 +85,7 @@ def agree(ours: list[tuple[Hypothesis, ...]], expected: list[tuple[Hypothesis, .
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_requests_that_come_and_go_get_what_the_tuned_graphs_say(
+def test_sequences_that_join_and_leave_get_the_result_of_the_native_graphs(
     portable: LoadedModel, tuned: LoadedModel, sources: list[tuple[int, ...]], name: str
 ) -> None:
     agree(portable.decode(sources, OPTIONS[name]), tuned.decode(sources, OPTIONS[name]))
@@ -98,7 +98,7 @@ def test_a_client_that_runs_the_search_itself_gets_the_same(
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_fp16_caches_keep_apart_those_who_come_and_go(tiny_fp16: Exported, tmp_path: Path, beam_size: int) -> None:
+def test_fp16_caches_keep_sequences_apart_that_join_and_leave(tiny_fp16: Exported, tmp_path: Path, beam_size: int) -> None:
     bundle = completed(tiny_fp16, Path(shutil.copytree(tiny_fp16.directory, tmp_path / "bundle")), "fp16")
     model = open_model(bundle, ONE_THREAD, CROWDED)
     runtime = OnnxRuntime(bundle, model.manifest, ONE_THREAD)
@@ -110,7 +110,7 @@ def test_fp16_caches_keep_apart_those_who_come_and_go(tiny_fp16: Exported, tmp_p
     agree(model.decode(sources, options), alone, within=0.01)  # a wider batch may add up in another order
 
 
-def test_a_device_that_is_not_there_is_said_plainly(portable_bundle: Path) -> None:
+def test_a_missing_device_is_a_clear_error(portable_bundle: Path) -> None:
     with pytest.raises(ServeError, match="has no CUDAExecutionProvider"):
         open_model(portable_bundle, RuntimeSettings(device="cuda"))
 

@@ -27,12 +27,12 @@ class TestTranslate:
         together = caller.translate(SENTENCES, cache=False).best
         assert together == [caller.translate([sentence], cache=False).best[0] for sentence in SENTENCES]
 
-    def test_gives_as_many_hypotheses_as_asked_best_first(self, caller: Caller) -> None:
+    def test_returns_as_many_hypotheses_as_requested_best_first(self, caller: Caller) -> None:
         answer = caller.translate(SENTENCES[:2], beam_size=4, num_hypotheses=3)
         assert [len(row) for row in answer.texts] == [3, 3]
         assert all(scores == sorted(scores, reverse=True) for scores in answer.scores)
 
-    def test_says_what_a_text_took(self, caller: Caller) -> None:
+    def test_returns_the_timings_of_a_text(self, caller: Caller) -> None:
         answer = caller.translate([SENTENCES[0]], request_id="mine", cache=False)
         assert (answer.details["model"], answer.details["request_id"]) == ("en-de", "mine")
         (text,) = answer.details["texts"]
@@ -47,7 +47,7 @@ class TestTranslate:
         response = caller.stub.ModelInfer(request("translate", [SENTENCES[0]], {}), timeout=30)
         assert caller.answer(response).best == caller.translate([SENTENCES[0]]).best
 
-    def test_sends_only_the_outputs_that_were_asked_for(self, caller: Caller) -> None:
+    def test_returns_only_the_requested_outputs(self, caller: Caller) -> None:
         message = request("translate", [SENTENCES[0]], {})
         message.outputs.add(name="TRANSLATION")
         assert list(outputs(caller.stub.ModelInfer(message, timeout=30))) == ["TRANSLATION"]
@@ -77,7 +77,7 @@ class TestDocuments:
         assert answer.details["texts"][0]["parts"] == 120
         assert answer.best[0].count("Tom") >= 120
 
-    def test_a_sentence_that_is_too_long_is_split_or_refused_as_asked(self, caller: Caller) -> None:
+    def test_a_sentence_that_is_too_long_is_split_or_refused_as_requested(self, caller: Caller) -> None:
         endless = "and then he said, " * 400
         assert caller.translate([endless], cache=False).details["texts"][0]["parts"] > 1
         with pytest.raises(grpc.RpcError, match="a text of 7199 characters has more tokens than the model takes"):
@@ -126,7 +126,7 @@ class TestStream:
         responses = list(caller.stream("We are going home now."))
         assert [response["chunk"] for response in responses] == expected
 
-    def test_a_refused_stream_says_why(self, caller: Caller) -> None:
+    def test_a_refused_stream_carries_the_reason(self, caller: Caller) -> None:
         with pytest.raises(StreamError, match="INVALID_REQUEST: unknown option"):
             list(caller.stream("Hello.", no_such_option=1))
 
@@ -147,7 +147,7 @@ class TestClientDrivenDecoding:
         self.said = said.decode()
         return tokens
 
-    def test_a_greedy_search_by_the_caller_says_what_the_server_says(self, caller: Caller) -> None:
+    def test_a_greedy_search_by_the_client_equals_that_of_the_server(self, caller: Caller) -> None:
         for sentence in SENTENCES:
             self.greedy(caller, sentence)
             assert [self.said] == caller.translate([sentence], beam_size=1).best
@@ -214,7 +214,7 @@ class TestMetrics:
             caller.translate([""])
         eventually(lambda: count("ok") >= ok + 1 and count("invalid") >= invalid + 1)
 
-    def test_tokens_are_counted_as_the_answers_say(self, server: Server, caller: Caller) -> None:
+    def test_token_metrics_equal_the_counts_in_the_answers(self, server: Server, caller: Caller) -> None:
         def counts() -> tuple[float, ...]:
             metrics = server.metrics()
             names = ("source_tokens_total", "target_tokens_total", "texts_total")

@@ -174,7 +174,7 @@ class TestHttp:
             with error:
                 return error.code, json.loads(error.read())
 
-    def test_is_served_when_asked_for(self, twins: Server) -> None:
+    def test_http_is_served_when_requested(self, twins: Server) -> None:
         model = {"name": "MODEL", "datatype": "BYTES", "shape": [1], "data": ["twin"]}
         text = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["It is raining."]}
         status, answer = self.ask(twins, "/v2/models/translate/infer", {"inputs": [text, model]})

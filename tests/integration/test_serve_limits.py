@@ -38,7 +38,7 @@ def count(server: Server, outcome: str) -> float:
     return server.metrics().get(f'dragoman_requests_total{{model="en-de",outcome="{outcome}"}}', 0)
 
 
-def test_a_full_queue_refuses_at_once_and_says_when_to_come_back(small: Server, caller: Caller) -> None:
+def test_a_full_queue_refuses_at_once_with_a_retry_time(small: Server, caller: Caller) -> None:
     futures = [caller.translate_later([f"{LONG} {number}"], **SLOW) for number in range(24)]
     first = eventually(lambda: [future for future in futures if future.done()])
     errors = [future.exception() for future in futures]
@@ -74,7 +74,7 @@ def test_time_spent_in_the_queue_counts_too(small: Server, caller: Caller) -> No
     assert [future.exception() for future in busy] == [None] * 7
 
 
-def test_work_for_a_caller_who_went_away_is_dropped(small: Server, caller: Caller) -> None:
+def test_cancelled_requests_are_dropped(small: Server, caller: Caller) -> None:
     before = count(small, "cancelled")
     futures = [caller.translate_later([LONG] * 60, **SLOW)]  # more than is done before the gauges are told
     eventually(lambda: gauge(small, "running_requests") > 0)
@@ -84,7 +84,7 @@ def test_work_for_a_caller_who_went_away_is_dropped(small: Server, caller: Calle
     eventually(lambda: gauge(small, "running_requests") + gauge(small, "queued_requests") == 0, timeout_s=5)
 
 
-def test_a_stream_that_nobody_reads_any_more_is_dropped(small: Server, caller: Caller) -> None:
+def test_a_cancelled_stream_is_dropped(small: Server, caller: Caller) -> None:
     before = count(small, "cancelled")
     stream = caller.stream(LONG, **{**SLOW, "beam_size": 1})
     next(stream)

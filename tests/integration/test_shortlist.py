@@ -48,7 +48,7 @@ def listed(bundle: Path) -> set[int]:
     return {token for line in TEXT.splitlines() for token in tokenizer.encode_target(line)}
 
 
-def test_the_manifest_says_how_many_tokens_can_be_generated(
+def test_the_manifest_has_the_number_of_tokens_that_can_be_generated(
     bundle: Path, listed: set[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = read_manifest(bundle)
@@ -61,12 +61,12 @@ def test_the_manifest_says_how_many_tokens_can_be_generated(
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_what_is_in_the_text_is_said_as_before(model: LoadedModel, beam_size: int) -> None:
+def test_translations_with_words_of_the_text_are_unchanged(model: LoadedModel, beam_size: int) -> None:
     options = DecodingOptions(beam_size=beam_size, max_length=30)
     assert model.translate(["Where is the station?"], options) == ["Wo ist der Bahnhof?"]
 
 
-def test_nothing_else_is_said_but_single_characters(model: LoadedModel, listed: set[int]) -> None:
+def test_only_tokens_of_the_text_and_single_characters_are_generated(model: LoadedModel, listed: set[int]) -> None:
     source = tuple(model.tokenizer.encode("The president visited the new bridge yesterday."))
     for beam_size in (1, 4):
         ((best, *_),) = model.decode([source], DecodingOptions(beam_size=beam_size, max_length=20))
@@ -74,14 +74,14 @@ def test_nothing_else_is_said_but_single_characters(model: LoadedModel, listed: 
         assert all(len(model.tokenizer.decode([token])) == 1 for token in others)
 
 
-def test_sampling_draws_from_all_that_can_be_said(model: LoadedModel) -> None:
+def test_sampling_draws_from_all_tokens_of_the_shortlist(model: LoadedModel) -> None:
     source = tuple(model.tokenizer.encode("Where is the station?"))
     options = DecodingOptions(beam_size=1, sampling=True, top_k=0, temperature=3.0, seed=3, max_length=20)
     ((best, *_),) = model.decode([source], options)
     assert best.tokens
 
 
-def test_a_client_that_searches_itself_sees_all_that_can_be_said(bundle: Path) -> None:
+def test_client_driven_decoding_sees_all_tokens_of_the_shortlist(bundle: Path) -> None:
     with Server.start([f"en-de={bundle}"]) as server:
         with Translator(server.grpc, decoding=ClientDecoding(candidates="all")) as ours, Translator(server.grpc) as theirs:
             sentence = "Where is the station?"
@@ -106,7 +106,7 @@ def test_a_loss_beyond_the_limit_writes_nothing(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("content", "complaint"), [(None, "can't be read"), (b"\xff\xfe", "is not UTF-8"), (b" \n\n", "is empty; put sentences")]
 )
-def test_a_list_that_says_nothing_is_refused(
+def test_an_empty_shortlist_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, complaint: str
 ) -> None:
     text = tmp_path / "text.de"

@@ -68,7 +68,7 @@ def test_the_decoder_has_a_profile_for_every_cache_length_up_to_the_longest(mani
     assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))
 
 
-def test_the_quantised_graphs_still_say_nearly_what_the_original_says(manifest: Manifest) -> None:
+def test_quantised_graphs_stay_close_to_the_original(manifest: Manifest) -> None:
     assert manifest.verification is not None
     greedy = next(case for case in manifest.verification.cases if case.name == "greedy, batch 32")
     assert greedy.sentences == len(SENTENCES)

@@ -171,7 +171,7 @@ class TestRefusedStreams:
         error = stream_error(caller, request("translate_stream", ["refused"], {}))
         assert error == {"code": "OVERLOADED", "message": '"full"\t', "retry_after_ms": 7}
 
-    def test_have_their_error_even_where_only_chunks_were_asked_for(self, caller: Caller) -> None:
+    def test_have_their_error_even_if_only_chunks_were_requested(self, caller: Caller) -> None:
         message = request("translate_stream", ["refused"], {})
         message.outputs.add(name="CHUNK")
         assert stream_error(caller, message)["code"] == "OVERLOADED"

@@ -158,7 +158,7 @@ class TestTensors:
         message.raw_input_contents.append(raw)
         refused(caller, message)
 
-    def test_an_input_that_nobody_knows_is_refused(self, caller: Caller) -> None:
+    def test_an_unknown_input_is_refused(self, caller: Caller) -> None:
         message = request("translate", ["Hello."], {})
         add_bytes(message, "PASSWORD", [b"x"])
         refused(caller, message)
@@ -176,7 +176,7 @@ class TestTensors:
 
 
 class TestSlowCallers:
-    def test_a_stream_that_nobody_reads_holds_up_nobody(self, server: Server, caller: Caller) -> None:
+    def test_an_unread_stream_delays_no_other_request(self, server: Server, caller: Caller) -> None:
         lazy = [caller.stream("The old man and his dog walked along the river. " * 20, cache=False) for _ in range(4)]
         for stream in lazy:
             next(stream)
@@ -184,7 +184,7 @@ class TestSlowCallers:
         for stream in lazy:
             stream.close()  # type: ignore[attr-defined]
 
-    def test_connections_that_say_nothing_or_rubbish_hold_up_nobody(self, server: Server, caller: Caller) -> None:
+    def test_silent_or_malformed_connections_delay_no_request(self, server: Server, caller: Caller) -> None:
         host, _, port = server.grpc.rpartition(":")
         with contextlib.ExitStack() as open_sockets:
             for number in range(40):

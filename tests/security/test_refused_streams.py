@@ -47,7 +47,7 @@ def test_a_refused_stream_ends_with_an_ordinary_response(
     assert Counter(outcome.code for outcome in outcomes) == {"INVALID_REQUEST": 300}
 
 
-def test_a_refused_stream_says_so_even_if_its_details_were_not_asked_for(caller: Caller, deaths: Deaths) -> None:
+def test_a_refused_stream_has_its_error_even_if_details_were_not_requested(caller: Caller, deaths: Deaths) -> None:
     """A caller that asks for CHUNK alone must not take a refusal for an empty translation."""
     message = request("translate_stream", ["Hello."], {"top_k": -1})
     message.outputs.add(name="CHUNK")
@@ -83,7 +83,7 @@ def test_random_requests_get_an_answer(server: Server, deaths: Deaths) -> None:
     assert found.wrong == []
 
 
-def test_random_http2_frames_disturb_nobody(server: Server, deaths: Deaths) -> None:
+def test_random_http2_frames_disturb_no_request(server: Server, deaths: Deaths) -> None:
     assert not frames(server.grpc, deaths, 200, seed=random.randrange(10**6)).failed
 
 

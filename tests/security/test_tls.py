@@ -82,7 +82,9 @@ def credentials(roots: Authority, shown: tuple[Path, Path] | None) -> grpc.Chann
     return grpc.ssl_channel_credentials(roots.root.read_bytes(), key, certificate)
 
 
-def test_a_server_with_tls_checks_itself_and_serves_who_trusts_it(reference_bundle: Path, authority: Authority) -> None:
+def test_a_server_with_tls_probes_itself_and_serves_clients_that_trust_it(
+    reference_bundle: Path, authority: Authority
+) -> None:
     certificate, key = authority.issue("plain")
     arguments = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
     with Server.start([f"en-de={reference_bundle}"], *arguments) as server:
@@ -91,7 +93,7 @@ def test_a_server_with_tls_checks_itself_and_serves_who_trusts_it(reference_bund
             asks(server, None)
 
 
-def test_a_caller_with_a_certificate_of_ours_is_served(mutual: Server, authority: Authority) -> None:
+def test_a_client_with_a_trusted_certificate_is_served(mutual: Server, authority: Authority) -> None:
     assert asks(mutual, credentials(authority, authority.issue("client")))
 
 
@@ -107,7 +109,7 @@ def test_a_caller_with_a_strangers_certificate_is_not(mutual: Server, authority:
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_caller_who_trusts_somebody_else_does_not_speak_to_us(mutual: Server, stranger: Authority) -> None:
+def test_a_client_that_trusts_another_authority_does_not_connect(mutual: Server, stranger: Authority) -> None:
     with pytest.raises(grpc.RpcError) as error:
         asks(mutual, credentials(stranger, None))
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -15,7 +15,7 @@ def test_the_same_sources_are_drawn_every_time() -> None:
     assert fixed_sources(3, 5, vocabulary=1000) == fixed_sources(3, 5, vocabulary=1000)
 
 
-def test_the_full_grid_is_what_the_goals_speak_of() -> None:
+def test_the_full_grid_covers_the_goals() -> None:
     cells = FULL.cells()
     assert len(set(cells)) == len(cells) == 5 * 2 * 2 * 2 * 4
     assert set(QUICK.cells()) <= set(cells)

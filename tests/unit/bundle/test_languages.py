@@ -110,7 +110,7 @@ class TestPair:
     def test_reads_no_language_token_from_a_text(self) -> None:
         assert PAIR.leading_token(">>fra<< Hello") == ""
 
-    def test_a_bundle_that_names_no_languages_can_be_asked_for_none(self) -> None:
+    def test_a_bundle_without_languages_refuses_language_options(self) -> None:
         with pytest.raises(InvalidRequest, match="does not say which languages it has"):
             resolver(None, None).tokens("en", None)
 

@@ -70,7 +70,7 @@ def test_a_directory_without_manifest_is_no_bundle(tmp_path: Path) -> None:
         read_manifest(tmp_path / "nowhere")
 
 
-def test_a_missing_graph_says_which_are_there(manifest: Manifest) -> None:
+def test_the_error_for_a_missing_graph_lists_those_present(manifest: Manifest) -> None:
     assert manifest.graph("decoder", "native").file == "decoder.native.onnx"
     with pytest.raises(BundleError, match=r"no portable decoder graph \(it has: native\)"):
         manifest.graph("decoder", "portable")

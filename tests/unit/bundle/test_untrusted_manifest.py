@@ -178,7 +178,7 @@ def places(value: object, prefix: Path_ = ()) -> list[Path_]:
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_a_mutated_manifest_is_refused_or_means_what_it_says(manifest: Manifest, data: st.DataObject) -> None:
+def test_a_mutated_manifest_is_refused_or_read_as_written(manifest: Manifest, data: st.DataObject) -> None:
     raw = json.loads(manifest.to_json())
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(places(raw)))
@@ -200,7 +200,7 @@ def test_a_mutated_manifest_is_refused_or_means_what_it_says(manifest: Manifest,
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(at=st.floats(0, 1, exclude_max=True), junk=st.text(max_size=5), cut=st.integers(0, 40))
-def test_a_manifest_with_other_characters_is_refused_or_means_what_it_says(
+def test_a_manifest_with_other_characters_is_refused_or_read_as_written(
     manifest: Manifest, at: float, junk: str, cut: int
 ) -> None:
     text = manifest.to_json()

@@ -19,9 +19,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("command", ["export", "inspect", "serve", "translate", "status", "probe", "loadtest", "plan"])
-def test_a_flag_that_does_not_exist_is_one_line_that_says_where_they_are(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_flag_is_one_line_that_points_to_the_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "x", "--frobnicate"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"dragoman {command}: ")
@@ -30,7 +28,7 @@ def test_a_flag_that_does_not_exist_is_one_line_that_says_where_they_are(
 
 
 @pytest.mark.parametrize("when", ["the command is loaded", "it runs"])
-def test_a_part_that_is_not_installed_says_how_to_install_it(
+def test_the_error_for_a_missing_part_names_its_installation(
     when: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def gone(*_: object) -> None:
@@ -45,7 +43,7 @@ def test_a_part_that_is_not_installed_says_how_to_install_it(
     assert capsys.readouterr().err == "dragoman export: this command needs 'onnx_ir': pip install 'dragoman[export]'\n"
 
 
-def test_a_module_of_ours_that_is_missing_is_a_bug_and_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_module_of_dragoman_is_a_bug_and_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'dragoman.lost'", name="dragoman.lost")
 

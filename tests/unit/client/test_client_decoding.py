@@ -61,7 +61,7 @@ def test_the_caches_are_freed_at_the_end(decoder: Translator, model: PseudoModel
     assert (model.opened, model.open) == (1, {})
 
 
-def test_it_says_which_version_of_the_model_answered(decoder: Translator) -> None:
+def test_the_version_of_the_model_is_known(decoder: Translator) -> None:
     assert decoder.translate("one").version == "7"
 
 
@@ -108,7 +108,7 @@ def test_a_processor_can_forbid_tokens(triton: ScriptedTriton, model: PseudoMode
             assert set("".join(texts)) <= set("uvwxy")
 
 
-def test_a_processor_sees_what_each_row_has_said(triton: ScriptedTriton, model: PseudoModel) -> None:
+def test_a_processor_sees_the_tokens_of_each_row(triton: ScriptedTriton, model: PseudoModel) -> None:
     """Constrained decoding: every sentence must spell its own word."""
     words = {"one": [5, 6, 7], "another text": [8, 9]}
 
@@ -139,7 +139,7 @@ def test_a_forced_prefix_is_not_shown_to_the_processor(triton: ScriptedTriton, m
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((1, 1), np.float32), None])
-def test_a_processor_that_returns_nonsense_is_told(
+def test_a_processor_that_returns_wrong_shapes_is_an_error(
     triton: ScriptedTriton, model: PseudoModel, wrong: np.ndarray | None
 ) -> None:
     plan = ClientDecoding(processor=lambda step: step.best.log_probs * np.nan if wrong is None else wrong)

@@ -116,7 +116,7 @@ def test_a_grpc_server_that_is_no_triton_is_recognised() -> None:
     assert "no Triton" in str(error)
 
 
-def test_a_triton_that_is_not_ready_is_told_from_one_that_is(triton: ScriptedTriton) -> None:
+def test_a_triton_that_is_not_ready_is_distinguished_from_a_ready_one(triton: ScriptedTriton) -> None:
     with Translator(triton.url) as translator:
         translator.check()
         triton.ready = False
@@ -162,7 +162,7 @@ def test_mutual_tls_lets_a_known_client_in(mutual_triton: ScriptedTriton, certif
     assert asyncio.run(main()) == "HI"
 
 
-def test_mutual_tls_without_a_certificate_says_what_is_missing(mutual_triton: ScriptedTriton, certificates: Path) -> None:
+def test_mutual_tls_without_a_certificate_names_what_is_missing(mutual_triton: ScriptedTriton, certificates: Path) -> None:
     error = problem(mutual_triton.url, TLS(certificates / "authority.pem"))
     assert isinstance(error, TransportError)
     assert "certificate" in str(error)
@@ -183,11 +183,11 @@ def test_the_name_in_the_certificate_can_be_given(tls_triton: ScriptedTriton, ce
         assert translator.translate("hi").text == "HI"
 
 
-def test_tls_to_a_server_without_it_says_so(triton: ScriptedTriton, certificates: Path) -> None:
+def test_tls_to_a_server_without_it_is_a_clear_error(triton: ScriptedTriton, certificates: Path) -> None:
     assert "does not speak TLS" in str(problem(triton.url, TLS(certificates / "authority.pem")))
 
 
-def test_no_tls_to_a_server_with_it_says_so(tls_triton: ScriptedTriton) -> None:
+def test_no_tls_to_a_server_with_it_is_a_clear_error(tls_triton: ScriptedTriton) -> None:
     assert "grpcs://" in str(problem(tls_triton.url))
 
 

@@ -62,7 +62,7 @@ def test_a_connection_that_died_silently_is_found_out_by_keepalive(triton: Scrip
         assert time.monotonic() - began_at < 15
 
 
-def test_a_server_that_is_gone_costs_nobody_an_error(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
+def test_requests_to_a_lost_server_are_answered_by_another(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
     gone, well = both
     with Translator([server.url for server in both]) as translator:
         translator.translate("hi")
@@ -151,7 +151,7 @@ def test_a_hint_is_waited_for(triton: ScriptedTriton) -> None:
     assert 0.3 <= time.monotonic() - began_at < 2
 
 
-def test_each_attempt_tells_the_server_what_is_left_of_the_time(triton: ScriptedTriton) -> None:
+def test_each_attempt_sends_the_remaining_time(triton: ScriptedTriton) -> None:
     triton.answers.append(Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=300: the queue is full"))
     with Translator(triton.url, timeout_s=5) as translator:
         translator.translate("hi")
@@ -169,7 +169,7 @@ def test_a_budget_bounds_the_retries_of_all_calls_together(triton: ScriptedTrito
     assert len(triton.heard) == 50 + 10
 
 
-def test_a_server_that_is_down_is_a_transport_error_that_says_what_to_do(triton: ScriptedTriton, eager: RetryPolicy) -> None:
+def test_a_server_that_is_down_is_a_transport_error_with_a_remedy(triton: ScriptedTriton, eager: RetryPolicy) -> None:
     triton.stop()
     with Translator(triton.url, retry=eager) as translator, pytest.raises(TransportError, match="dragoman serve"):
         translator.translate("hi")

@@ -264,7 +264,7 @@ def test_a_file_that_is_not_utf8_names_line_and_byte(translator: Translator, tmp
 
 
 @pytest.mark.parametrize("source", ["nowhere", "."])
-def test_a_file_that_can_not_be_read_says_so(translator: Translator, tmp_path: Path, source: str) -> None:
+def test_a_file_that_can_not_be_read_is_a_clear_error(translator: Translator, tmp_path: Path, source: str) -> None:
     with pytest.raises(UsageError, match="can't be read"):
         translator.translate_file(tmp_path / source, tmp_path / "out")
 
@@ -283,7 +283,7 @@ def test_a_file_without_lines_is_not_read_into_memory(translator: Translator, tm
         translator.translate_file(tmp_path / "in", tmp_path / "out")
 
 
-def test_an_output_that_can_not_be_written_says_so(translator: Translator, book: Path, tmp_path: Path) -> None:
+def test_an_output_that_can_not_be_written_is_a_clear_error(translator: Translator, book: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't be written"):
         translator.translate_file(book, tmp_path / "no" / "such" / "folder")
 

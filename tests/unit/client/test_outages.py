@@ -219,7 +219,7 @@ def test_lines_outlast_a_restart(process: Process) -> None:
     assert found == [line.upper() for line in lines]
 
 
-def test_an_address_where_nobody_ever_answered_is_a_clear_error_after_seconds(triton: ScriptedTriton) -> None:
+def test_an_address_that_never_answered_is_a_clear_error_after_seconds(triton: ScriptedTriton) -> None:
     triton.stop()
     began_at = time.monotonic()
     with Translator(triton.url) as translator, pytest.raises(ServerError, match="no server listens at"):

@@ -60,7 +60,7 @@ def test_a_server_that_hangs_is_not_alive(triton: ScriptedTriton) -> None:
     assert main(["probe", "--live", "--server", triton.url, "--timeout", "0.3"]) == 1
 
 
-def test_nobody_there_is_not_alive() -> None:
+def test_an_unreachable_server_is_not_alive() -> None:
     assert main(["probe", "--live", "--server", "127.0.0.1:1"]) == 1
 
 

@@ -146,7 +146,7 @@ def test_rests_grow_while_a_server_stays_down(clock: Clock) -> None:
     assert rests[-1] == LONGEST_REST_S
 
 
-def test_when_all_are_down_somebody_is_asked_all_the_same(clock: Clock) -> None:
+def test_when_all_servers_are_down_a_request_is_still_sent(clock: Clock) -> None:
     servers = Servers(2, clock)
     servers.down(0)
     servers.down(1)
@@ -166,7 +166,7 @@ def test_an_impossible_policy_is_refused() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "an error", "NOT_OURS: x", "invalid_request: x", "INTERNAL"])
-def test_a_message_without_a_code_of_ours_is_left_alone(said: str) -> None:
+def test_a_message_without_an_error_code_is_left_alone(said: str) -> None:
     assert read_message(said) is None
 
 

@@ -85,7 +85,7 @@ def test_many_languages_are_shortened(triton: ScriptedTriton, metrics: str, caps
 
 
 @pytest.mark.parametrize("status", [{"wire_version": 99}, {"wire_version": WIRE_VERSION, "bundles": [{"name": "x"}]}])
-def test_a_status_that_can_not_be_read_says_that_the_releases_differ(
+def test_the_error_for_an_unreadable_status_names_differing_releases(
     triton: ScriptedTriton, status: dict[str, object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     triton.status = status

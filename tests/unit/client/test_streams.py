@@ -123,15 +123,13 @@ def test_a_refusal_of_another_wire_version_is_not_guessed_at(translator: Transla
         list(translator.stream("hi"))
 
 
-def test_a_refusal_with_an_unknown_code_says_that_the_releases_differ(
-    translator: Translator, triton: ScriptedTriton
-) -> None:
+def test_the_error_for_an_unknown_code_names_differing_releases(translator: Translator, triton: ScriptedTriton) -> None:
     triton.answers.append(RefuseStream("NEW_CODE", "of a later release"))
     with pytest.raises(ServerError, match="same dragoman release"):
         list(translator.stream("hi"))
 
 
-def test_a_stream_does_not_ask_for_strict_errors(translator: Translator, triton: ScriptedTriton) -> None:
+def test_a_stream_does_not_request_strict_errors(translator: Translator, triton: ScriptedTriton) -> None:
     list(translator.stream("hi"))
     assert "triton_grpc_error" not in triton.heard[0].metadata
 

@@ -46,7 +46,7 @@ def test_a_list_gives_translations_in_its_order(translator: Translator) -> None:
     assert [one.text for one in translator.translate(texts)] == [text.upper() for text in texts]
 
 
-def test_an_empty_list_asks_nobody(translator: Translator, triton: ScriptedTriton) -> None:
+def test_an_empty_list_makes_no_call(translator: Translator, triton: ScriptedTriton) -> None:
     assert translator.translate([]) == []
     assert triton.heard == []
 
@@ -55,7 +55,7 @@ def test_a_blank_text_is_its_own_translation(translator: Translator) -> None:
     assert [one.text for one in translator.translate(["one", "  ", "two"])] == ["ONE", "", "TWO"]
 
 
-def test_a_translation_carries_everything_the_server_said(translator: Translator) -> None:
+def test_a_translation_carries_everything_in_the_answer(translator: Translator) -> None:
     result = translator.translate("hello", num_hypotheses=3, beam_size=4)
     assert (result.score, result.tokens, result.source_tokens) == (-0.5, 4, 3)
     assert [(one.text, one.score) for one in result.alternatives] == [("HELLO!", -1.5), ("HELLO!!", -2.5)]
@@ -216,7 +216,7 @@ def test_retries_of_an_overloaded_server_end_with_its_own_error(translator: Tran
     assert len(triton.heard) == 4
 
 
-def test_an_overloaded_server_says_when_to_come_back(triton: ScriptedTriton) -> None:
+def test_an_overloaded_error_has_the_retry_time(triton: ScriptedTriton) -> None:
     triton.answers.append(Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=250: the queue is full"))
     with Translator(triton.url, retry=RetryPolicy.never()) as translator, pytest.raises(Overloaded) as caught:
         translator.translate("hi")
@@ -237,7 +237,9 @@ def test_an_overloaded_server_says_when_to_come_back(triton: ScriptedTriton) -> 
         {},
     ],
 )
-def test_an_answer_of_another_version_says_so(translator: Translator, triton: ScriptedTriton, broken: Outputs) -> None:
+def test_an_answer_of_another_wire_version_is_a_clear_error(
+    translator: Translator, triton: ScriptedTriton, broken: Outputs
+) -> None:
     triton.answers.append(broken)
     with pytest.raises(ServerError, match=f"not of wire version {WIRE_VERSION}: .* of the same dragoman release"):
         translator.translate("hi")

@@ -92,7 +92,9 @@ def test_hypotheses_are_tab_separated_for_scripts(triton: ScriptedTriton, capsys
     ]
 
 
-def test_hypotheses_of_several_texts_say_whose_they_are(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hypotheses_of_several_texts_are_labelled_with_their_text(
+    triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["translate", "hi", "ho", "--server", triton.url, "--n-best", "2"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "text\trank\tscore\ttokens\ttranslation",

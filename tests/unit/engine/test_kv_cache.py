@@ -60,7 +60,7 @@ def test_paged_sequences_take_their_own_slots_and_padded_ones_those_of_the_longe
     assert usage.slots(width=2, padded=True) == KVSlots(2 * 4 * 32, 4 * 32)
 
 
-def test_more_memory_than_allowed_is_said_with_the_figures() -> None:
+def test_the_error_for_too_much_memory_has_the_figures() -> None:
     contract = memory_contract(EngineLimits(), MODEL, LAYOUT, weights_bytes=300 * 2**20, widest_layer=1024)
     contract.check(contract.total_bytes)
     with pytest.raises(ServeError, match=r"weights 300 MiB.*more than the 100 MiB allowed"):

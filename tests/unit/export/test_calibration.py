@@ -101,7 +101,7 @@ def test_a_range_grows_with_what_its_layer_sees(checkpoint: Checkpoint) -> None:
     assert after["encoder.layers.0.self_attention.qkv"] == before["encoder.layers.0.self_attention.qkv"]
 
 
-def test_padding_is_not_heard(checkpoint: Checkpoint) -> None:
+def test_padding_does_not_change_the_calibration(checkpoint: Checkpoint) -> None:
     listener = _Listener(checkpoint.model)
     with torch.inference_mode(), listener:
         TEXT.run(checkpoint.model, checkpoint.tokens, ignore, begins=listener.begin)
@@ -132,7 +132,7 @@ def test_fp16_needs_no_ranges_and_fp32_nothing(checkpoint: Checkpoint) -> None:
     assert watched == []
 
 
-def test_calibration_tells_how_far_it_is(checkpoint: Checkpoint) -> None:
+def test_calibration_reports_its_progress(checkpoint: Checkpoint) -> None:
     shares: list[float] = []
     calibrate(checkpoint.model, checkpoint.tokens, TEXT, "int8", shares.append)
     assert shares == sorted(shares)

@@ -48,7 +48,7 @@ def test_a_configuration_that_is_not_json_is_refused(checkpoint: Path) -> None:
     assert "not readable JSON" in refusal(checkpoint)
 
 
-def test_an_unsupported_architecture_is_told_which_are_supported(checkpoint: Path) -> None:
+def test_the_error_for_an_unsupported_architecture_lists_those_supported(checkpoint: Path) -> None:
     rewrite_json(checkpoint / "config.json", lambda c: c.update(architectures=["LlamaForCausalLM"]))
     message = refusal(checkpoint)
     assert "LlamaForCausalLM" in message
@@ -67,7 +67,7 @@ HUGE = [-1, 0, 10**9, 2**62, 10**60, True, 1.5, [[[1]]], {"a": 1}, "8"]
 
 @pytest.mark.parametrize("value", HUGE, ids=str)
 @pytest.mark.parametrize("name", ["d_model", "encoder_layers", "decoder_ffn_dim", "vocab_size", "max_position_embeddings"])
-def test_a_size_that_no_model_has_is_refused_before_memory_is_asked_for(checkpoint: Path, name: str, value: object) -> None:
+def test_an_impossible_size_is_refused_before_memory_is_allocated(checkpoint: Path, name: str, value: object) -> None:
     rewrite_json(checkpoint / "config.json", lambda c: c.update({name: value}))
     tracemalloc.start()
     message = refusal(checkpoint)
@@ -77,7 +77,7 @@ def test_a_size_that_no_model_has_is_refused_before_memory_is_asked_for(checkpoi
     assert peak < 50e6
 
 
-def test_a_configuration_larger_than_its_weights_is_refused_before_memory_is_asked_for(checkpoint: Path) -> None:
+def test_a_configuration_larger_than_its_weights_is_refused_before_memory_is_allocated(checkpoint: Path) -> None:
     sizes = {"d_model": 32768, "encoder_ffn_dim": 1 << 20, "decoder_ffn_dim": 1 << 20}
     rewrite_json(checkpoint / "config.json", lambda c: c.update(sizes))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -189,7 +189,7 @@ def test_stored_positions_that_are_not_the_sinusoids_are_a_contradiction(tmp_pat
     assert "contradictory: model.encoder.embed_positions.weight" in message
 
 
-def test_no_weights_at_all_says_what_was_looked_for(checkpoint: Path) -> None:
+def test_the_error_for_missing_weights_lists_the_expected_files(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors").unlink()
     message = refusal(checkpoint)
     assert "model.safetensors" in message
@@ -336,7 +336,7 @@ def as_shards(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def test_what_transformers_can_not_load_is_told_in_a_line(checkpoint: Path) -> None:
+def test_what_transformers_can_not_load_is_one_line_of_error(checkpoint: Path) -> None:
     from dragoman.export.verification.original import HuggingFaceModel
 
     tokens = read_checkpoint(checkpoint).tokens
@@ -346,7 +346,7 @@ def test_what_transformers_can_not_load_is_told_in_a_line(checkpoint: Path) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_settings_that_transformers_refuses_are_told_in_a_line(checkpoint: Path) -> None:
+def test_settings_that_transformers_refuses_are_one_line_of_error(checkpoint: Path) -> None:
     from dragoman.export.verification.original import HuggingFaceModel
 
     read = read_checkpoint(checkpoint)

@@ -225,7 +225,7 @@ def test_a_setting_that_is_not_supported_is_refused(setting: dict[str, object]) 
         generation_options(setting, TOKENS, max_positions=32)
 
 
-def test_settings_that_ask_for_nothing_are_accepted() -> None:
+def test_settings_without_effect_are_accepted() -> None:
     neutral: dict[str, object] = {
         "encoder_no_repeat_ngram_size": 0,
         "num_beam_groups": 1,

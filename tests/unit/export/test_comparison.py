@@ -88,7 +88,7 @@ def _cases(judge: Judge, exported: Echo) -> list[VerificationCase]:
 WORDS = ("abc", "de", "fghij", "klmno", "pq", "rstuv", "wxyz")
 
 
-def test_graphs_that_say_the_same_pass_in_every_case() -> None:
+def test_identical_graphs_pass_every_case() -> None:
     judge = _judge(Echo(), *WORDS)
     cases = _cases(judge, Echo())
     names = ["greedy, batch 1", "greedy, batch 32", "beam 4, batch 1", "beam 4, batch 32", "forced tokens"]
@@ -105,7 +105,7 @@ def test_sentences_are_decoded_alone_and_together() -> None:
     assert {1, len(WORDS)} == set(exported.batches)
 
 
-def test_the_original_is_asked_once_for_all_lowerings() -> None:
+def test_the_original_is_run_once_for_all_lowerings() -> None:
     original = Echo()
     judge = _judge(original, *WORDS)
     _cases(judge, Echo())

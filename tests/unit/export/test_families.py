@@ -96,7 +96,7 @@ def test_languages_follow_the_pieces_in_the_order_of_the_family(tmp_path: Path) 
     assert (mbart.source_place, mbart.target_place, len(mbart.tokens)) == ("after", "decoder_start", 25)
 
 
-def test_a_model_without_a_position_limit_takes_the_limits_that_are_asked_for(tmp_path: Path) -> None:
+def test_a_model_without_a_position_limit_takes_the_requested_limits(tmp_path: Path) -> None:
     directory = FAMILIES["T5"].write(tmp_path / "model")
     assert read_checkpoint(directory).dimensions.max_source_tokens == 512
     sizes = read_checkpoint(directory, TokenLimits(2000, 300)).dimensions

@@ -139,7 +139,7 @@ def test_the_portable_graph_fixes_its_candidates_to_64_or_the_whole_vocabulary(t
     assert tiny_fp32.graph("decoder", "portable").max_candidates == 53
 
 
-def test_the_graphs_are_described_as_the_contract_says(tiny_fp32: Exported) -> None:
+def test_the_graphs_are_described_by_their_contract(tiny_fp32: Exported) -> None:
     decoder = tiny_fp32.graph("decoder", "portable")
     cache = ("past_rows", 2, "cache", 8)
     assert decoder.inputs == (
@@ -209,7 +209,7 @@ def test_encoder_and_decoder_together_hold_each_weight_once(
     assert stored < 1.5 * (weights + positions)  # alignment costs much in a model this small; a copy would cost more
 
 
-def test_a_graph_tells_nothing_about_who_exported_it(tiny_fp32: Exported) -> None:
+def test_a_graph_has_no_traces_of_the_machine_that_exported_it(tiny_fp32: Exported) -> None:
     for path in tiny_fp32.directory.glob("*.onnx"):
         assert str(Path.cwd()).encode() not in path.read_bytes()
         assert b"site-packages" not in path.read_bytes()
@@ -220,7 +220,7 @@ def test_portable_int8_without_calibration_is_refused(tiny_fp32: Exported, tmp_p
         build_graphs(tiny_fp32.checkpoint, ("portable",), "int8", tmp_path, lambda _share: None)
 
 
-def test_the_manifest_says_where_large_weights_lie(tiny_fp32: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_locates_large_weights(tiny_fp32: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "LARGE_BYTES", 2048)
     found = {}
     for role in ("encoder", "decoder"):

@@ -60,7 +60,7 @@ def operators(model: ir.Model) -> Counter[str]:
 
 
 @pytest.mark.parametrize("dtype", ["float", "float16"])
-def test_a_quantised_graph_says_nearly_the_same(dtype: str, tmp_path: Path) -> None:
+def test_a_quantised_graph_stays_close_to_the_original(dtype: str, tmp_path: Path) -> None:
     exact, model = run(little_model(dtype), tmp_path), little_model(dtype)
     assert insert_qdq(model, RANGES) == ("layer.key", "layer.query", "output")
     quantised = run(model, tmp_path)
@@ -95,7 +95,7 @@ def test_a_layer_without_a_range_stays_as_it_is() -> None:
     assert operators(model)["QuantizeLinear"] == 1
 
 
-def test_weights_that_nobody_reads_any_more_are_gone_and_the_embedding_is_not() -> None:
+def test_unused_weights_are_removed_and_the_embedding_is_kept() -> None:
     model = little_model()
     insert_qdq(model, RANGES)
     assert "layer.query.weight" not in model.graph.initializers

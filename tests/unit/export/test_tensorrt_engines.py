@@ -114,7 +114,7 @@ def test_an_engine_is_built_and_described(tmp_path: Path) -> None:
     assert engine.profiles[0].maximum["source_ids"] == (4, 32)
 
 
-def test_a_build_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_a_build_reports_its_progress(tmp_path: Path) -> None:
     stages = Watched()
     built(tmp_path, write_encoder(tmp_path), stages=stages)
     assert len(stages.shares) > 3
@@ -154,7 +154,7 @@ def test_what_does_not_parse_is_named_by_node(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.engine*"))
 
 
-def test_what_does_not_build_tells_why(tmp_path: Path) -> None:
+def test_a_failed_build_has_its_reason(tmp_path: Path) -> None:
     graph = write_encoder(tmp_path)
     with pytest.raises(EngineBuildError, match="FP32 GEMM is not supported"):
         compile_engine(job(tmp_path, graph, capability="7.5"), lambda _share: True)
@@ -174,7 +174,7 @@ def test_a_builder_that_crashes_does_not_take_the_export_with_it(tmp_path: Path,
         built(tmp_path, write_encoder(tmp_path))
 
 
-def test_a_build_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_build_can_be_interrupted(tmp_path: Path) -> None:
     graph, shares = write_encoder(tmp_path), list[float]()
 
     def stop_soon(share: float) -> bool:

@@ -129,7 +129,7 @@ def test_standard_tensorrt_is_used_where_it_and_a_gpu_are(installed: set[str], g
         ("tensorrt", {"tensorrt"}, "use the flavour tensorrt_rtx"),
     ],
 )
-def test_a_flavour_that_can_not_work_here_says_what_to_do(wanted: Flavour | None, installed: set[str], way_out: str) -> None:
+def test_the_error_for_an_impossible_flavour_has_a_remedy(wanted: Flavour | None, installed: set[str], way_out: str) -> None:
     with pytest.raises(EngineBuildError, match=way_out):
         choose_flavour(wanted, installed=installed.__contains__, gpu=lambda: None)
 

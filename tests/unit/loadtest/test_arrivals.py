@@ -67,7 +67,7 @@ def test_the_number_of_arrivals_up_to_any_moment_follows_the_rate(some: list[Seg
     assert abs(sum(due <= moment for due in shape.arrivals()) - integral) <= 1 + 200 * 250 / steps
 
 
-def test_tick_says_the_rate_and_when_the_load_is_over() -> None:
+def test_tick_has_the_rate_and_the_end_of_the_load() -> None:
     ramp = shape_named("ramp", rate=100, duration_s=10)
     assert ramp.tick(2.5) == pytest.approx(25)
     assert ramp.tick(10) is None

@@ -32,7 +32,7 @@ def blames_the_client(result: RunResult) -> bool:
     return any("The client was the limit" in remark for remark in remarks_on(result))
 
 
-def test_one_worker_that_can_not_keep_pace_says_so_and_several_can() -> None:
+def test_one_worker_that_can_not_keep_pace_reports_it_and_several_can() -> None:
     rate = 1.5 / BLOCKING_S  # half as much again as one process can send
     load = OpenLoop(shape_named("constant", rate, 1.5))
     one, four = (run(plan(load, workers), open_sender=open_blocking) for workers in (1, 4))
@@ -64,7 +64,7 @@ def test_one_worker_of_several_that_stood_still_is_seen() -> None:
     assert not blames_the_client(free)
 
 
-def test_every_worker_says_how_much_of_a_processor_it_used() -> None:
+def test_every_worker_reports_its_processor_time() -> None:
     result = run(plan(ClosedLoop(2, 1.5), 2), open_sender=open_burning)
     burnt = result.figures.answered_rate * BURNT_S
     assert len(result.client.worker_cpu) == 2

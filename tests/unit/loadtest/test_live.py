@@ -32,10 +32,10 @@ def test_the_live_view_shows_the_last_seconds_and_their_history() -> None:
         assert expected in view
 
 
-def test_the_live_view_says_what_it_waits_for() -> None:
+def test_the_live_view_shows_what_it_waits_for() -> None:
     assert "warming up, 2 s" in seen(-1.6)
     assert "waiting for the last answers" in seen(10.5)
 
 
-def test_nothing_is_drawn_where_nobody_looks() -> None:
+def test_nothing_is_drawn_without_a_terminal() -> None:
     assert seen(9.0, terminal=False) == ""

@@ -80,9 +80,7 @@ def test_load_goes_over_mutual_tls(
     assert not result.tally.errors
 
 
-def test_load_over_tls_that_nobody_trusts_is_one_line_and_exit_code_1(
-    mutual_tls: str, sentences: Path, tmp_path: Path
-) -> None:
+def test_load_over_untrusted_tls_is_one_line_and_exit_code_1(mutual_tls: str, sentences: Path, tmp_path: Path) -> None:
     command = [*COMMAND, "--server", mutual_tls, "--workload", str(sentences), "--rate", "5/s"]
     done = subprocess.run(
         [*command, "--output", str(tmp_path / "run")], capture_output=True, text=True, timeout=60, check=False

@@ -57,7 +57,7 @@ def test_what_a_busy_server_does_between_steps_is_paid_at_every_step() -> None:
     assert profile.steps.row_s == pytest.approx(ROW_S)
 
 
-def test_a_server_that_had_idle_moments_all_the_time_says_nothing_about_what_is_between_steps() -> None:
+def test_an_idle_server_gives_no_estimate_of_the_time_between_steps() -> None:
     assert profile_of(a_run([2.0, 3.0, 4.0, 5.0, 6.0])).steps.base_s == pytest.approx(BASE_S)
 
 
@@ -88,7 +88,7 @@ def test_two_that_come_together_have_a_call_each() -> None:
     assert result.percentile_s(99) == pytest.approx(LENGTH * (BASE_S + ROW_S))
 
 
-def test_the_plan_counts_the_calls_that_the_server_says_it_does_at_once() -> None:
+def test_the_plan_uses_the_number_of_parallel_calls_of_the_server() -> None:
     one = a_run([2.0, 4.0, 6.0, 8.0, 10.0])
     two = dataclasses.replace(one, server=tuple(dataclasses.replace(sample, calls_at_once=2.0) for sample in one.server))
     assert (profile_of(one).calls_at_once, profile_of(two).calls_at_once) == (1, 2)
@@ -152,7 +152,7 @@ def test_the_plan_is_the_fewest_that_hold() -> None:
     assert not fewer.holds(objectives)
 
 
-def test_an_objective_that_no_number_of_servers_keeps_is_an_error_that_says_so() -> None:
+def test_an_objective_that_no_number_of_servers_keeps_is_a_clear_error() -> None:
     with pytest.raises(UsageError, match="no number of servers"):
         size_for(a_profile(), Server(), 100.0, parse_objectives(["p99<10ms"]))
 
@@ -169,7 +169,7 @@ class TestCommand:
         path.write_text(json.dumps(a_run([1, 2, 4, 8, 16, 24]).to_json()), encoding="utf-8")
         return str(path)
 
-    def test_says_how_many(self, report: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_plan_has_the_number_of_replicas(self, report: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["plan", report, "--rate", "2000/s", "--slo", "p99<100ms", "--spare", "1", "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert said["replicas"] == said["serving"] + 1

@@ -170,6 +170,6 @@ def test_a_sparkline_is_relative_to_its_highest_value() -> None:
         (dataclasses.replace(STEADY, info=dataclasses.replace(STEADY.info, load="closed loop, 2 at a time")), "Closed loop"),
     ],
 )
-def test_what_a_reader_must_know_is_said(result: RunResult, said: str) -> None:
+def test_the_report_has_a_remark_for_every_reservation(result: RunResult, said: str) -> None:
     assert remarks_on(STEADY) == []
     assert len([remark for remark in remarks_on(result) if said in remark]) == 1

@@ -166,7 +166,7 @@ def test_a_request_that_outlives_its_timeout_is_an_error() -> None:
     assert result.tally.errors == {"DeadlineExceeded": 5}
 
 
-def test_the_response_cache_is_asked_to_stay_out_and_options_arrive() -> None:
+def test_load_bypasses_the_response_cache_and_carries_its_options() -> None:
     script = Script()
     with serving(script) as address:
         run(plan(address, constant(10, 0.5), settings=RequestSettings(beam_size=4, model="en-de", target_language="de")))
@@ -211,7 +211,7 @@ def test_ctrl_c_in_the_warm_up_has_nothing_to_report() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_a_server_that_is_down_is_said_before_any_load() -> None:
+def test_a_server_that_is_down_is_reported_before_any_load() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"

@@ -59,7 +59,7 @@ def _first_sample(scraper: Scraper) -> ServerSample:
     return samples[0]
 
 
-def test_samples_say_what_happened_between_two_scrapes(metrics_url: str) -> None:
+def test_samples_are_the_differences_of_two_scrapes(metrics_url: str) -> None:
     scraper = Scraper(metrics_url)
     sample = _first_sample(scraper)
     assert sample.queue_mean_s == pytest.approx(0.1)
@@ -71,7 +71,7 @@ def test_samples_say_what_happened_between_two_scrapes(metrics_url: str) -> None
     assert scraper.problem is None
 
 
-def test_a_server_with_other_metrics_is_not_said_to_be_idle(metrics_url: str) -> None:
+def test_a_server_with_other_metrics_is_not_reported_idle(metrics_url: str) -> None:
     sample = _first_sample(Scraper(metrics_url.replace("/metrics", "/other")))
     assert (sample.queue_mean_s, sample.rows_per_step, sample.occupancy, sample.queued, sample.steps) == (None,) * 5
 
@@ -103,7 +103,7 @@ def test_a_client_that_kept_pace_is_no_limit() -> None:
         (ClientUse((0.2,), 0.6, 0.001, 0.02, 0.1), "20.0 ms late"),
     ],
 )
-def test_a_client_that_was_the_limit_says_so(use: ClientUse, sign: str) -> None:
+def test_a_client_that_was_the_limit_is_reported(use: ClientUse, sign: str) -> None:
     assert len(use.limits) == 1
     assert sign in use.limits[0]
 
@@ -113,7 +113,7 @@ def test_a_full_machine_is_a_caution() -> None:
     assert ClientUse((0.2,), None, 0.0003, 0.001, 0.1).cautions == []
 
 
-def test_the_machine_is_as_busy_as_its_kernel_says(tmp_path: Path) -> None:
+def test_machine_load_is_read_from_proc_stat(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n")
     clock = MachineClock(stat)

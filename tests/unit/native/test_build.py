@@ -151,7 +151,7 @@ def test_a_failed_compile_leaves_the_old_library(tmp_path: Path, monkeypatch: py
     assert old.read_bytes() == b"old"
 
 
-def test_the_command_says_in_a_line_what_is_missing() -> None:
+def test_the_error_for_what_is_missing_is_one_line() -> None:
     command = [sys.executable, str(ROOT / "native" / "build.py")]
     done = subprocess.run(
         command, env={**os.environ, "CXX": "/nowhere/g++"}, capture_output=True, text=True, check=False, timeout=60

@@ -83,7 +83,7 @@ def test_every_setting_that_transformers_has_is_honoured_refused_or_without_effe
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_a_setting_that_the_search_does_not_have_is_refused_unless_it_asks_for_nothing(name: str) -> None:
+def test_an_unsupported_setting_is_refused_unless_it_has_no_effect(name: str) -> None:
     tokens = SpecialTokens(pad=PAD, eos=EOS, decoder_start=PAD)
     plain = generation_options({"do_sample": True}, tokens, 64)
     for neutral in (None, *NEUTRAL[name]):

@@ -48,7 +48,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_says_what_hugging_face_says(name: str) -> None:
+def test_it_generates_what_hugging_face_generates(name: str) -> None:
     options = DecodingOptions(**{"max_length": 20, **CASES[name]})
     answers = searched(SOURCES, [options] * len(SOURCES))
     for source, ours in zip(SOURCES, answers, strict=True):
@@ -60,7 +60,7 @@ SEVERAL_ENDS = (EOS, 9, 17)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_with_several_end_tokens_it_says_what_hugging_face_says(name: str) -> None:
+def test_with_several_end_tokens_it_generates_what_hugging_face_generates(name: str) -> None:
     options = DecodingOptions(**{"max_length": 20, **CASES[name]})
     answers = searched(SOURCES, [options] * len(SOURCES), ends=SEVERAL_ENDS)
     for source, ours in zip(SOURCES, answers, strict=True):
@@ -100,7 +100,7 @@ def requests(draw: st.DrawFn) -> tuple[list[list[int]], list[DecodingOptions]]:
 
 @settings(max_examples=250, deadline=None)
 @given(requests(), st.integers(0, 5), st.sampled_from([(EOS,), SEVERAL_ENDS, (3, EOS)]))
-def test_any_options_in_one_batch_say_what_hugging_face_says_alone(
+def test_any_options_in_one_batch_generate_what_hugging_face_generates_alone(
     asked: tuple[list[list[int]], list[DecodingOptions]], extra_candidates: int, ends: tuple[int, ...]
 ) -> None:
     sources, every = asked

@@ -26,7 +26,7 @@ BEAMS = [
 
 
 @pytest.mark.parametrize("every", [GREEDY, BEAMS], ids=["width 1", "width 3"])
-def test_a_search_that_joins_late_says_what_it_says_alone(every: list[DecodingOptions]) -> None:
+def test_a_search_that_joins_late_has_its_result_alone(every: list[DecodingOptions]) -> None:
     decoding = Decoding(every[0].beam_size)
     for source in range(30):  # more than the batch starts with room for, two joining at every step
         decoding.begin(source, every[source % len(every)])
@@ -86,7 +86,7 @@ def test_another_seed_draws_another_text() -> None:
     assert len(drawn) > 4
 
 
-def test_sampling_follows_the_probabilities_it_was_asked_to_follow() -> None:
+def test_sampling_follows_the_requested_probabilities() -> None:
     said = logits(2, [START]).astype(np.float64) / 0.8
     best = np.argsort(-said)[:5]
     weights = np.exp(said[best] - said[best].max())
@@ -105,7 +105,7 @@ def test_sampling_follows_the_probabilities_it_was_asked_to_follow() -> None:
         assert abs(drawn.count(token) / len(drawn) - probability) < 4 * spread
 
 
-def test_a_search_asks_for_one_candidate_while_its_prefix_is_fed() -> None:
+def test_a_search_needs_one_candidate_while_its_prefix_is_fed() -> None:
     search = start_search(DecodingOptions(beam_size=4, prefix=(1, 2), bad_words=((3,),)), Tokens(), VOCABULARY)
     asked = []
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_a_search_asks_for_one_candidate_while_its_prefix_is_fed() -> None:
     assert asked == [([START] * 4, 0, 1), ([1] * 4, 1, 1), ([2] * 4, 2, 9)]
 
 
-def test_a_greedy_search_that_says_the_best_says_what_it_says_step_by_step() -> None:
+def test_several_greedy_steps_at_once_equal_single_steps() -> None:
     options = DecodingOptions(max_length=9, bad_words=((7,),))
     said = []
     for steadily in (False, True):

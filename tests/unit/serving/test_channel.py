@@ -34,7 +34,7 @@ def test_a_frame_arrives_as_it_was_sent(ends: tuple[Channel, Channel]) -> None:
     assert receive(right, 1) == [Frame(Kind.CANCEL, 7, (b"a", b""))]
 
 
-def test_sending_to_someone_who_does_not_read_does_not_block(ends: tuple[Channel, Channel]) -> None:
+def test_sending_to_a_peer_that_does_not_read_does_not_block(ends: tuple[Channel, Channel]) -> None:
     left, _ = ends
     left.send(Frame(Kind.ANSWER, 1, (bytes(4 << 20),)))
     assert left.has_backlog
@@ -60,7 +60,7 @@ def test_a_backlog_arrives_in_order_once_it_is_read(ends: tuple[Channel, Channel
         flusher.join()
 
 
-def test_someone_who_never_reads_is_given_up(ends: tuple[Channel, Channel]) -> None:
+def test_a_peer_that_never_reads_is_given_up(ends: tuple[Channel, Channel]) -> None:
     left, _ = ends
     with pytest.raises(ChannelClosed, match="stopped reading"):
         for _ in range(6):
@@ -74,6 +74,6 @@ def test_the_end_of_the_other_side_is_noticed(ends: tuple[Channel, Channel]) -> 
         left.receive()
 
 
-def test_connecting_to_nobody_says_so(tmp_path: Path) -> None:
+def test_connecting_to_no_listener_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ChannelClosed, match="nobody listens"):
         Channel.connect(str(tmp_path / "none.sock"))

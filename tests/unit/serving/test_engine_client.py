@@ -308,7 +308,7 @@ def test_a_request_before_any_engine_waits_for_one(stage: Stage) -> None:
     assert reply.code() is None
 
 
-def test_a_request_is_held_no_longer_than_the_table_says(directory: Path) -> None:
+def test_a_request_is_held_no_longer_than_the_table_allows(directory: Path) -> None:
     stage = Stage(directory, hold_s=0.1)
     stage.publish()
     assert stage.submit().code() is ErrorCode.RESTARTING
@@ -335,7 +335,7 @@ def test_what_is_held_when_the_server_drains_is_refused(stage: Stage) -> None:
     assert reply.code() is ErrorCode.DRAINING
 
 
-def test_a_caller_who_went_away_is_reported_to_the_engine(stage: Stage) -> None:
+def test_a_cancelled_call_is_reported_to_the_engine(stage: Stage) -> None:
     engine = stage.engine()
     reply = stage.submit()
     number = engine.next_frame().request

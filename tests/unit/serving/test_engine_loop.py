@@ -147,7 +147,7 @@ def test_a_poisonous_request_is_refused_and_the_next_one_answered(process: Proce
     backend.close()
 
 
-def test_the_supervisor_hears_a_pulse_while_a_long_text_is_tokenised(process: Process) -> None:
+def test_heartbeats_are_sent_while_a_long_text_is_tokenised(process: Process) -> None:
     backend = process.backend()
     backend.translate(1, b"a\n" * 20_000)
     process.supervisor.send(Kind.PING)

@@ -95,7 +95,7 @@ def test_a_server_that_answers_slowly_is_left_alone() -> None:
     run(body)
 
 
-def test_a_supervisor_that_was_stopped_itself_accuses_nobody() -> None:
+def test_a_supervisor_that_was_suspended_itself_reports_no_hang() -> None:
     async def body(live: Live, probe: Probe) -> None:
         watching = asyncio.create_task(until_silent(probe))
         await answered(live, 2)

@@ -66,12 +66,12 @@ def test_every_series_has_one_definition() -> None:
     assert len(names) == len(set(names))
 
 
-def test_changes_are_read_as_they_were_told() -> None:
+def test_metric_changes_are_read_as_they_were_written() -> None:
     changes = [(REQUESTS.name, "ok", 2.0), (STEPS.name, "", 0.25)]
     assert read_changes(changes_frame(changes)) == changes
 
 
-def test_who_publishes_is_told_of_every_series() -> None:
+def test_the_publisher_receives_every_series() -> None:
     parts = series_frame().parts
     expected = [series for metric in METRICS for series in metric.series]
     assert [name.decode() for name in parts[::4]] == [series.name for series in expected]

@@ -100,7 +100,7 @@ def alone(text: str, **options: object) -> str:
     return server.finish().texts(1)[0]
 
 
-def test_details_that_nobody_reads_are_not_written() -> None:
+def test_details_that_were_not_requested_are_not_written() -> None:
     server = Server()
     arrived = struct.pack("<d", time.monotonic()) + NO_DETAILS
     server.handler.translate(cast(Channel, "backend"), Frame(Kind.TRANSLATE, 1, (arrived, b"", b"hello")))
@@ -221,7 +221,7 @@ class TestTimes:
         return {name.removesuffix("_seconds_sum"): value for name, _, value in changes if name.endswith("_seconds_sum")}
 
     @pytest.mark.parametrize("kind", [Kind.TRANSLATE, Kind.STREAM])
-    def test_metrics_and_details_say_the_same(self, kind: Kind) -> None:
+    def test_metrics_and_details_agree(self, kind: Kind) -> None:
         server = Server()
         server.ask(1, "hello", ago_s=5.0, kind=kind)
         (text,) = server.finish().details(1, kind)["texts"]
@@ -291,7 +291,7 @@ class TestCache:
 
 
 class TestEndings:
-    def test_a_cancelled_request_hears_of_it_and_leaves_the_engine_empty(self) -> None:
+    def test_a_cancelled_request_is_answered_and_leaves_the_engine_empty(self) -> None:
         server = Server()
         server.ask(1, "hello\nworld")
         server.turn()

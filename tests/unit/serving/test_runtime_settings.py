@@ -15,7 +15,7 @@ def test_int8_leaves_a_core_to_others(cores: int, precision: str, threads: int, 
     assert RuntimeSettings().thread_count(precision) == threads
 
 
-def test_what_was_asked_for_holds() -> None:
+def test_a_given_thread_count_is_used() -> None:
     assert RuntimeSettings(threads=3).thread_count("int8") == 3
 
 

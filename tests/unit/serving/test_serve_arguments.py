@@ -97,7 +97,7 @@ class TestBundles:
 
 
 class TestAddresses:
-    def test_are_loopback_unless_told_otherwise(self) -> None:
+    def test_addresses_are_loopback_by_default(self) -> None:
         parser = argparse.ArgumentParser()
         configure(parser)
         defaults = parser.parse_args([])
@@ -120,7 +120,7 @@ class TestAddresses:
         with pytest.raises(ServeError, match=f"can't listen at {taken}: Address already in use; .* {option}"):
             config("--bundle", str(bundle), option, taken)
 
-    def test_somebody_elses_address_is_refused(self, bundle: Path) -> None:
+    def test_an_address_of_another_machine_is_refused(self, bundle: Path) -> None:
         with pytest.raises(ServeError, match=r"can't listen at 192\.0\.2\.1:9"):
             config("--bundle", str(bundle), "--grpc-address", "192.0.2.1:9")
 
@@ -187,7 +187,7 @@ class TestNumbers:
         assert arguments[0] in capsys.readouterr().err
 
 
-def test_what_the_engine_is_told_survives_the_way_to_its_process(bundle: Path) -> None:
+def test_engine_settings_survive_the_way_to_its_process(bundle: Path) -> None:
     chosen = config("--bundle", f"x={bundle}", "--threads", "2", "--max-beam-size", "8", "--log-requests")
     settings = chosen.engine_settings(chosen.bundles[0])
     assert ProcessSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings

@@ -109,7 +109,7 @@ class TestHeartbeat:
         assert not idle.is_hung
         assert not busy.is_hung
 
-    def test_an_engine_that_tells_no_step_time_is_understood(self) -> None:
+    def test_an_engine_without_step_times_is_understood(self) -> None:
         assert Pong.from_json({"progress": 3, "open_requests": 1}) == Pong(3, 1, 0.0)
 
 
@@ -241,7 +241,9 @@ class TestFailures:
             (SessionLost("idle"), ErrorCode.SESSION_LOST, "SESSION_LOST: idle", "session_lost"),
         ],
     )
-    def test_are_spelt_as_the_wire_says(self, error: RequestError, code: ErrorCode, text: str, outcome: str) -> None:
+    def test_error_texts_are_spelt_as_on_the_wire(
+        self, error: RequestError, code: ErrorCode, text: str, outcome: str
+    ) -> None:
         assert Failure.of(error) == Failure(code, text)
         assert outcome_of(error) == outcome
 

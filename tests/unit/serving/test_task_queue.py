@@ -73,7 +73,7 @@ def test_a_parked_task_goes_on_when_it_is_added_again() -> None:
     assert work.steps == ["parked", "parked"]
 
 
-def test_a_failure_is_told_to_its_task_and_the_others_go_on() -> None:
+def test_a_failure_ends_its_task_and_the_others_continue() -> None:
     work = Work()
     failure = RecursionError()
     work.add("bad", 1, then=failure)

@@ -25,7 +25,7 @@ def test_admin_endpoints_need_the_token(endpoint: str) -> None:
     assert key == "admin-token=secret"
 
 
-def test_http_is_closed_unless_asked_for() -> None:
+def test_http_is_closed_by_default() -> None:
     assert "--allow-http=false" in argv()
     assert "--http-address=127.0.0.1" in argv(http=Address("127.0.0.1", 8000))
 
@@ -45,7 +45,7 @@ def test_tls_names_its_files() -> None:
     assert "--grpc-use-ssl-mutual=true" not in flags
 
 
-def test_mutual_tls_asks_callers_for_certificates() -> None:
+def test_mutual_tls_requires_client_certificates() -> None:
     flags = argv(tls=Tls(Path("cert.pem"), Path("key.pem"), Path("roots.pem")))
     assert {"--grpc-use-ssl-mutual=true", "--grpc-root-cert=roots.pem"} <= set(flags)
 

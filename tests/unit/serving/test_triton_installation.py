@@ -20,7 +20,7 @@ def test_the_backend_lies_where_triton_looks_for_it(library: Path, tmp_path: Pat
     assert (installation.backend_directory / BACKEND / f"libtriton_{BACKEND}.so").resolve() == library
 
 
-def test_without_a_backend_library_serving_says_how_to_build_it(
+def test_the_error_for_a_missing_backend_library_says_how_to_build_it(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "BACKEND_LIBRARY", tmp_path / "none.so")
@@ -36,7 +36,7 @@ def test_the_embedded_server_finds_the_libraries_of_its_wheel(tmp_path: Path) ->
     assert str(tmp_path / "nvidia_pytriton.libs") in installation.environment["LD_LIBRARY_PATH"].split(":")
 
 
-def test_the_official_server_needs_no_environment_of_ours(tmp_path: Path) -> None:
+def test_the_official_server_gets_no_changed_environment(tmp_path: Path) -> None:
     assert official(tmp_path, tmp_path / "backends").environment == {}
 
 

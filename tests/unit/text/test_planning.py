@@ -56,7 +56,7 @@ def test_sentences_are_joined_with_their_own_spacing() -> None:
     assert joined(document, ["A.", "B.", "C."]) == " A.  B.\n\n\tC. "
 
 
-def test_lines_are_parts_when_asked() -> None:
+def test_lines_are_parts_when_requested() -> None:
     document = planned("One. Two.\r\n\r\n  Three.", words, 10, segmentation="line")
     assert [part.text for part in document.parts] == ["One. Two.", "Three."]
     assert document.gaps == ("", "\r\n\r\n  ", "")

@@ -13,6 +13,9 @@ SEVEN_BITS, EIGHT_BITS = 63, 127
 """Products of 8-bit weights saturate in the 16-bit sums of AVX2 without VNNI; 7-bit ones can't.
 Weights that are only looked up, never multiplied, may use all 8 bits."""
 
+SMALLEST_NORMAL = 2.0**-126
+"""A row of subnormal numbers has no scale of its own: all of it is nearly zero."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
@@ -25,7 +28,6 @@ class Quantised:
 def quantise_rows(weight: NDArray[np.float32], largest: int = SEVEN_BITS) -> Quantised:
     """Symmetric, one scale a row, values in −largest … largest; a row of zeros stays zero."""
     peak = np.abs(weight).max(axis=1)
-    smallest = np.finfo(np.float32).tiny  # a row of subnormal numbers has no step of its own: all of it is nearly zero
-    scale = np.where(peak > 0, np.maximum(peak / largest, smallest), 1.0).astype(np.float32)
+    scale = np.where(peak > 0, np.maximum(peak / largest, SMALLEST_NORMAL), 1.0).astype(np.float32)
     values = np.rint(weight / scale[:, None])
     return Quantised(values.astype(np.int8), scale)
