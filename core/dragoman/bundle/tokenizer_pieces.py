@@ -29,12 +29,15 @@ class PiecesTokenizer(BaseTokenizer):
         self._unknown = tokens.unknown if tokens.unknown is not None else self._source_ids.get("<unk>", tokens.eos)
         self._pieces = {index: piece for piece, index in self._target_ids.items()}
         self._special = frozenset({tokens.pad, tokens.eos, tokens.decoder_start, self._unknown}) | self._silent
+        # by their names, because the two vocabularies may give them different ids
+        self._special_pieces = frozenset(self._pieces[index] for index in self._special if index in self._pieces)
+        self._unknown_source = self._source_ids.get(self._pieces.get(self._unknown, "<unk>"), self._unknown)
 
     def source_ids(self, text: str) -> list[int]:
-        return self._ids(self._source.encode(text, out_type=str), self._source_ids)
+        return self._ids(self._source.encode(text, out_type=str), self._source_ids, self._unknown_source)
 
     def encode_target(self, text: str) -> list[int]:
-        return self._ids(self._target.encode(text, out_type=str), self._target_ids)
+        return self._ids(self._target.encode(text, out_type=str), self._target_ids, self._unknown)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.text_of([index for index in ids if index not in self._special])
@@ -44,10 +47,10 @@ class PiecesTokenizer(BaseTokenizer):
         # sentencepiece turns the mark of the pieces it knows into spaces, and leaves it in the others
         return text.replace(SPACE, " ").strip()
 
-    def _ids(self, pieces: Sequence[str], vocabulary: dict[str, int]) -> list[int]:
+    def _ids(self, pieces: Sequence[str], vocabulary: dict[str, int], unknown: int) -> list[int]:
         """A piece that spells a special token is text all the same."""
-        ids = (vocabulary.get(piece, self._unknown) for piece in pieces)
-        return [self._unknown if index in self._special else index for index in ids]
+        special = self._special_pieces
+        return [unknown if piece in special else vocabulary.get(piece, unknown) for piece in pieces]
 
 
 class MarianTokenizer(PiecesTokenizer):

@@ -39,6 +39,7 @@ class Checkpoint:
     limits: TokenLimits = UNLIMITED
     reference: Reference | None = None
     tasks: Mapping[str, Task] = field(default_factory=dict)
+    files: object = None  # holds temporary files, which go when it goes
 
     @property
     def tokenizer(self) -> TokenizerFiles:
@@ -105,6 +106,7 @@ def read_checkpoint(
         limits=limits,
         reference=opened.reference,
         tasks=opened.tasks,
+        files=opened.files,
     )
 
 

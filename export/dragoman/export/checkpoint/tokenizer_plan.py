@@ -23,6 +23,8 @@ __all__ = [
     "bytes_plan",
     "fairseq_plan",
     "google_plan",
+    "json_plan",
+    "languages_of",
     "m2m100_plan",
     "marian_plan",
 ]
@@ -98,7 +100,7 @@ def byte_level_plan(directory: Path, config: TransformerConfig, tokens: SpecialT
             for name, what in (("vocab.json", "pieces"), ("merges.txt", "merges"))
         )
         text, added = tokenizer_json_of_bpe(vocabulary, merges)
-    return _json_plan(text, added, config, tokens, prefix=(begin,), suffix=(tokens.eos,))
+    return json_plan(text, added, config, tokens, prefix=(begin,), suffix=(tokens.eos,))
 
 
 def fairseq_plan(directory: Path, config: TransformerConfig, tokens: SpecialTokens, scheme: LanguageScheme) -> TokenizerPlan:
@@ -107,13 +109,13 @@ def fairseq_plan(directory: Path, config: TransformerConfig, tokens: SpecialToke
     defaults = settings.text("src_lang"), settings.text("tgt_lang")
     if (directory / TOKENIZER_JSON).is_file():
         text, added = prepare_tokenizer_json(directory / TOKENIZER_JSON)
-        languages = _languages({code: added.ids[code] for code in scheme.codes if code in added.ids}, scheme, *defaults)
-        return _json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
+        languages = languages_of({code: added.ids[code] for code in scheme.codes if code in added.ids}, scheme, *defaults)
+        return json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
     model = require_file(directory / SENTENCEPIECE, f"the tokenizer's model; or {TOKENIZER_JSON}")
     count = _piece_count(model)
     ids = {code: count + 1 + at for at, code in enumerate(scheme.codes)}
     check_pieces(model.name, count + 1 + len(ids) + 1, config.source_vocabulary)
-    languages = _languages(ids, scheme, *defaults)
+    languages = languages_of(ids, scheme, *defaults)
     silent = (0, 1, 2, 3, *range(count + 1, config.target_vocabulary))
     return _sentencepiece_plan(model, languages, tokens, offset=1, unknown=3, silent=silent)
 
@@ -125,7 +127,7 @@ def google_plan(
     if (directory / TOKENIZER_JSON).is_file():
         text, added = prepare_tokenizer_json(directory / TOKENIZER_JSON, LANGUAGE_PIECE)
         languages = _prefix_languages(added.matched)
-        return _json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
+        return json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
     model = require_file(directory / GOOGLE_SENTENCEPIECE, f"the tokenizer's model; or {TOKENIZER_JSON}")
     processor = _open_sentencepiece(model)
     count = processor.get_piece_size()
@@ -156,7 +158,7 @@ def m2m100_plan(directory: Path, config: TransformerConfig, tokens: SpecialToken
     return TokenizerPlan(
         TokenizerFiles("m2m100", files, source_suffix=(tokens.eos,), silent=silent),
         unknown=unknown,
-        languages=_languages(ids, scheme, settings.text("src_lang"), settings.text("tgt_lang")),
+        languages=languages_of(ids, scheme, settings.text("src_lang"), settings.text("tgt_lang")),
         copied=copied,
     )
 
@@ -169,7 +171,7 @@ def bytes_plan(config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPla
     return TokenizerPlan(entry, unknown=2)
 
 
-def _json_plan(  # noqa: PLR0917 - one call for all that goes into the entry
+def json_plan(  # noqa: PLR0917 - one call for all that goes into the entry
     text: str,
     added: AddedTokens,
     config: TransformerConfig,
@@ -178,6 +180,7 @@ def _json_plan(  # noqa: PLR0917 - one call for all that goes into the entry
     suffix: Sequence[int] = (),
     languages: Languages | None = None,
 ) -> TokenizerPlan:
+    """A prepared tokenizer.json, with `prefix` and `suffix` around every source."""
     check_pieces(TOKENIZER_JSON, added.text_size, config.source_vocabulary)
     if languages is not None and max(languages.tokens.values()) >= config.target_vocabulary:
         raise CheckpointError(f"{TOKENIZER_JSON} has languages beyond the {config.target_vocabulary} rows of the embedding")
@@ -208,7 +211,8 @@ def _sentencepiece_plan(
     return TokenizerPlan(entry, unknown=unknown, languages=languages, copied={model.name: model})
 
 
-def _languages(ids: dict[str, int], scheme: LanguageScheme, source: str | None, target: str | None) -> Languages | None:
+def languages_of(ids: dict[str, int], scheme: LanguageScheme, source: str | None, target: str | None) -> Languages | None:
+    """Languages whose tokens have these ids; None if there are none. `source` and `target` are the defaults."""
     if not ids:
         return None
     known = [code if code in ids else None for code in (source, target)]

@@ -16,15 +16,19 @@ def open_reference(checkpoint: Checkpoint) -> Original:
     An independent one reads the files by itself: the weights of `checkpoint` are given up before.
     """
     reference = checkpoint.reference
-    if reference is not None and reference.library == "torch":
+    if reference is None or importlib.util.find_spec(reference.library) is None:
+        from dragoman.export.verification.eager import EagerModel
+
+        return EagerModel(checkpoint.model, checkpoint.tokens)
+    checkpoint.model.to("meta")  # the graphs hold the weights now, and theirs come beside them
+    if reference.library == "torch":
         from dragoman.export.verification.torch_transformer import TorchTransformerModel
 
         return TorchTransformerModel(reference.path, checkpoint.tokens)
-    if reference is not None and importlib.util.find_spec(reference.library) is not None:
-        from dragoman.export.verification.original import HuggingFaceModel
+    if reference.library == "ctranslate2":
+        from dragoman.export.verification.ctranslate2_model import CTranslate2Judge
 
-        checkpoint.model.to("meta")  # the graphs hold the weights now, and theirs come beside them
-        return HuggingFaceModel(reference.path, checkpoint.tokens)
-    from dragoman.export.verification.eager import EagerModel
+        return CTranslate2Judge(reference.path, checkpoint.config, checkpoint.tokens)
+    from dragoman.export.verification.original import HuggingFaceModel
 
-    return EagerModel(checkpoint.model, checkpoint.tokens)
+    return HuggingFaceModel(reference.path, checkpoint.tokens)

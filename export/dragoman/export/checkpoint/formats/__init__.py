@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from dragoman.errors import CheckpointError, UsageError
+from dragoman.export.checkpoint.formats.ctranslate2 import ArgosFormat, CTranslate2Format
 from dragoman.export.checkpoint.formats.hugging_face import HuggingFaceFormat
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference, SourceFormat
 from dragoman.export.checkpoint.formats.torch_transformer import TorchTransformerFormat
 
 __all__ = ["FORMATS", "CompanionFiles", "OpenedSource", "Reference", "SourceFormat", "format_of"]
 
-FORMATS: tuple[SourceFormat, ...] = (TorchTransformerFormat(), HuggingFaceFormat())
+FORMATS: tuple[SourceFormat, ...] = (
+    CTranslate2Format(),
+    ArgosFormat(),
+    TorchTransformerFormat(),
+    HuggingFaceFormat(),
+)
 """In the order in which they are asked: those with a signature first, Hugging Face's, a mere config.json, last."""
 
 

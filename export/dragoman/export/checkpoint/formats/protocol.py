@@ -53,6 +53,7 @@ class OpenedSource:
     tokenizer_plan: TokenizerPlan
     tasks: Mapping[str, Task] = field(default_factory=dict)
     reference: Reference | None = None  # None: nobody else runs these files; our own module judges the graphs
+    files: object = None  # holds temporary files, which go when it goes
 
 
 class SourceFormat(Protocol):
