@@ -18,6 +18,7 @@ targets:
 
 examples:
   dragoman export models/tatoeba-en-de --output bundles/en-de
+  dragoman export translate-zh_en-1_9.argosmodel --output bundles/zh-en --precision int8
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv --shortlist news.fr
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
@@ -92,7 +93,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help='what stands before every text, for models of several tasks such as T5: "summarize: " (a request may name '
         "another task or prefix; docs/export.md)",
     )
-    add("--format", metavar="NAME", help="what SOURCE is, where it is not recognised: hugging-face")
+    add(
+        "--format",
+        metavar="NAME",
+        help="what SOURCE is, where it is not recognised: ctranslate2, argos, torch-transformer or hugging-face",
+    )
     add("--dictionaries", type=Path, metavar="DIR", help="where dict.*.txt are, if not beside SOURCE")
     add("--bpe-codes", type=Path, metavar="FILE", help="the merges of subword-nmt, if not beside SOURCE")
     add(

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dragoman.bundle.manifest import Languages, SpecialTokens, TokenizerFiles
 from dragoman.errors import CheckpointError
@@ -27,6 +27,7 @@ __all__ = [
     "languages_of",
     "m2m100_plan",
     "marian_plan",
+    "open_sentencepiece_model",
 ]
 
 TOKENIZER_JSON = "tokenizer.json"
@@ -129,7 +130,7 @@ def google_plan(
         languages = _prefix_languages(added.matched)
         return json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
     model = require_file(directory / GOOGLE_SENTENCEPIECE, f"the tokenizer's model; or {TOKENIZER_JSON}")
-    processor = _open_sentencepiece(model)
+    processor = open_sentencepiece_model(model)
     count = processor.get_piece_size()
     check_pieces(model.name, count + offset, config.source_vocabulary)
     pieces = {processor.id_to_piece(at): at + offset for at in range(count)}
@@ -225,11 +226,12 @@ def _prefix_languages(pieces: dict[str, int]) -> Languages | None:
 
 
 def _piece_count(model: Path) -> int:
-    count: int = _open_sentencepiece(model).get_piece_size()
+    count: int = open_sentencepiece_model(model).get_piece_size()
     return count
 
 
-def _open_sentencepiece(model: Path):  # type: ignore[no-untyped-def]  # noqa: ANN202 - sentencepiece has no types
+def open_sentencepiece_model(model: Path) -> Any:  # noqa: ANN401 - sentencepiece has no types
+    """The sentencepiece model in a file of a checkpoint."""
     import sentencepiece
 
     try:

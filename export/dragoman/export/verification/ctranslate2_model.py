@@ -1,4 +1,4 @@
-"""A CTranslate2 model run by CTranslate2 itself in float32: the judge of its export. It is installed only where somebody wants it."""
+"""A CTranslate2 model run by CTranslate2 itself in float32: the judge of its export, where it is installed."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class CTranslate2Judge:
                 no_repeat_ngram_size=options.no_repeat_ngram_size,
                 suppress_sequences=[self._target(word) for word in options.bad_words] or None,
                 max_input_length=0,
-                max_decoding_length=options.max_length + len(options.prefix) + (self._words.start is None),
+                max_decoding_length=options.max_length + len(options.prefix),
                 min_decoding_length=max(0, options.min_length - 1),
                 return_end_token=True,
             )
         except (RuntimeError, ValueError) as error:
             raise _unchecked(error) from error
-        skipped = len(options.prefix) + (self._words.start is None)
+        skipped = len(options.prefix)  # a start token is not in the answer
         return [tuple(self._ids[word] for word in result.hypotheses[0][skipped:]) for result in results]
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
@@ -65,14 +65,16 @@ class CTranslate2Judge:
             [[*start, *self._target(target[:-1])]] if start or len(target) > 1 else None,
             beam_size=1,
             max_input_length=0,
-            max_decoding_length=len(target) + len(start),
+            max_decoding_length=len(target),
             min_decoding_length=0,
             return_end_token=True,
             return_logits_vocab=True,
         )[0]
         logits = np.stack([np.array(step, np.float32) for step in result.logits[0]])[-len(target) :]
         shifted = logits - logits.max(axis=1, keepdims=True)
-        known: FloatArray = shifted - np.log(np.exp(shifted.astype(np.float64)).sum(axis=1, keepdims=True)).astype(np.float32)
+        known: FloatArray = shifted - np.log(np.exp(shifted.astype(np.float64)).sum(axis=1, keepdims=True)).astype(
+            np.float32
+        )
         whole = np.full((len(target), self._rows), -np.inf, np.float32)
         whole[:, : known.shape[1]] = known
         return whole

@@ -1,4 +1,4 @@
-"""Argos packages (Argos Translate, LibreTranslate): a zip or a directory with a CTranslate2 model and its sentencepiece model."""
+"""Argos packages (Argos Translate, LibreTranslate): a zip or a directory with a CTranslate2 model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def _open(package: Path, limits: TokenLimits, companions: CompanionFiles) -> Ope
     source, target = metadata.text("from_code"), metadata.text("to_code")
     if not companions.sentencepiece:
         if not (package / TOKENIZER).is_file() and (package / "bpe.model").is_file():
-            raise CheckpointError(f"{package} cuts words with subword-nmt (bpe.model), which is not supported for Argos packages")
+            raise CheckpointError(
+                f"{package} cuts words with subword-nmt (bpe.model); only Argos packages with sentencepiece.model are read"
+            )
         require_file(package / TOKENIZER, "the tokenizer's model; or name it with --spm")
     opened = open_model(
         package / "model",

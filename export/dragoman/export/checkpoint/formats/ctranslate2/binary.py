@@ -4,8 +4,8 @@
     u32 count; count × (string name, u8 rank, u32 × rank sizes, u8 type, u32 bytes, the bytes)
     u32 count; count × (string alias, string name)
 
-A string is its length with the NUL at its end in a u16, and its bytes. All numbers are little-endian. The file is mapped into
-memory: every length is compared with what is left of it, and nothing is copied before a tensor is asked for.
+A string is its length with the NUL at its end in a u16, and its bytes. All numbers are little-endian. The file is mapped
+into memory: every length is compared with what is left of it, and nothing is copied before a tensor is asked for.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class ModelBinary:
     def tensor(self, variable: Variable) -> Tensor:
         """Its values in float32, with the arithmetic of CTranslate2: q · (1 / scale), a scale for each row or for all."""
         if variable.dtype == "int32":
-            raise CheckpointError(f"{variable.name} in {self._path} is not supported: it is packed in 4 bits or is no weight")
+            raise CheckpointError(
+                f"{variable.name} in {self._path} is not supported: it is packed in 4 bits or is no weight"
+            )
         stored = self._stored(variable)
         if variable.dtype not in ("int8", "int16"):
             return stored.float()
@@ -112,7 +114,9 @@ class ModelBinary:
         rows = variable.shape[0] if variable.shape else 1
         if scale is None or scale.dtype != "float32" or scale.count not in (1, rows):
             found = "none" if scale is None else f"{scale.dtype} {list(scale.shape)}"
-            raise self._corrupt(f"{variable.name} is {variable.dtype} and needs a scale for each of its {rows} rows, not {found}")
+            raise self._corrupt(
+                f"{variable.name} is {variable.dtype} and needs a scale for each of its {rows} rows, not {found}"
+            )
         factors = (1.0 / self._stored(scale)).reshape(-1, *(1 for _ in variable.shape[1:]))
         return stored.float() * factors
 

@@ -37,6 +37,10 @@ LAYER = (
     (r"attention/linear_2/", "cross_attention.output."),
     (r"ffn/linear_1/", "feed_forward.outer."),
 )
+STACKED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "self_attention/linear_0/": ("self_attention", ("query", "key", "value")),
+    "attention/linear_1/": ("cross_attention", ("key", "value")),
+}
 LEAVES = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
@@ -160,10 +164,8 @@ class CTranslate2Model:
         return self._layer_weights(f"{side}.layers.{int(match[1])}", f"{match[2]}/", LEAVES[match[3]], variable)
 
     def _layer_weights(self, layer: str, module: str, leaf: str, variable: Variable) -> dict[str, Place]:
-        stacked = {"self_attention/linear_0/": ("self_attention", "query", "key", "value")}
-        stacked["attention/linear_1/"] = ("cross_attention", "key", "value")
-        if module in stacked:
-            attention, *names = stacked[module]
+        if module in STACKED:
+            attention, names = STACKED[module]
             return {f"{layer}.{attention}.{name}.{leaf}": Place(variable, at, len(names)) for at, name in enumerate(names)}
         gated = self._binary.find("encoder/layer_0/ffn/linear_0_noact/weight") is not None
         renamed = dict(LAYER) | {"ffn/linear_0/": f"feed_forward.{'gate' if gated else 'inner'}."}
@@ -254,7 +256,9 @@ class CTranslate2Model:
                 self._binary.scalar(f"{side}/layer_0/self_attention/relative_attention_max_distance") for side in SIDES
             }
             if len({table.shape for table in tables}) > 1 or len(distances) > 1 or None in distances:
-                raise CheckpointError("model.bin is not supported: its relative positions differ between encoder and decoder")
+                raise CheckpointError(
+                    "model.bin is not supported: its relative positions differ between encoder and decoder"
+                )
             return {
                 **open_ended,
                 "positions": "relative",

@@ -16,7 +16,13 @@ from dragoman.export.checkpoint.formats.ctranslate2.vocabulary import Vocabulari
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles
 from dragoman.export.checkpoint.language_codes import M2M100, MBART, MBART50, NLLB
 from dragoman.export.checkpoint.tokenizer_json import AddedTokens, prepare_tokenizer_json, tokenizer_json_of_bpe
-from dragoman.export.checkpoint.tokenizer_plan import LanguageScheme, TokenizerPlan, json_plan, languages_of
+from dragoman.export.checkpoint.tokenizer_plan import (
+    LanguageScheme,
+    TokenizerPlan,
+    json_plan,
+    languages_of,
+    open_sentencepiece_model,
+)
 from dragoman.export.transformer import TransformerConfig
 
 __all__ = ["SENTENCEPIECE_FILES", "special_tokens", "tokenizer_plan"]
@@ -30,6 +36,10 @@ SCHEMES = (
 TRAINED_BY_OPENNMT = "<blank>"
 """The padding of OpenNMT's vocabularies. Its sources end where the settings say; those of all other trainers with the end
 token, which Hugging Face's tokenizers add and CTranslate2 therefore need not."""
+
+
+LOOKED_AT = 1000
+"""Of a sentencepiece model's pieces; the most frequent come first."""
 
 
 def special_tokens(words: Vocabularies, *, starts_from_zero: bool) -> SpecialTokens:
@@ -63,6 +73,9 @@ def tokenizer_plan(
         _check_same_ids(text, ids)
         return json_plan(text, added, config, tokens, prefix=prefix, suffix=suffix, languages=languages)
     source_model, target_model = _models(directory, companions)
+    _check_belongs(source_model, ids)
+    if target_model is not None:
+        _check_belongs(target_model, words.target_ids)
     files, copied = {"source_model": "source.spm", "source_vocabulary": "vocab.json"}, {"source.spm": source_model}
     made = {"vocab.json": json.dumps(ids, ensure_ascii=False)}
     if target_model is not None:
@@ -92,11 +105,19 @@ def _models(directory: Path, companions: CompanionFiles) -> tuple[Path, Path | N
     found = next((directory / name for name in SENTENCEPIECE_FILES if (directory / name).is_file()), None)
     if found is None:
         raise CheckpointError(
-            f"{directory} has no tokenizer: neither {', '.join(SENTENCEPIECE_FILES)} nor tokenizer.json. CTranslate2 does not "
-            "store one: copy it from the model that was converted, or name it with --spm"
+            f"{directory} has no tokenizer: neither {', '.join(SENTENCEPIECE_FILES)} nor tokenizer.json. CTranslate2 "
+            "stores none: copy it from the model that was converted, or name it with --spm"
         )
     target_model = directory / "target.spm"
     return found, target_model if target_model.is_file() else None
+
+
+def _check_belongs(model: Path, ids: Mapping[str, int]) -> None:
+    """Another model's pieces would all be unknown."""
+    processor = open_sentencepiece_model(model)
+    count = min(processor.get_piece_size(), LOOKED_AT)
+    if not any(processor.id_to_piece(at) in ids for at in range(count) if not processor.is_control(at)):
+        raise CheckpointError(f"{model} does not belong to this model: none of its pieces is in the vocabulary")
 
 
 def _json(directory: Path) -> tuple[str, AddedTokens] | None:

@@ -68,7 +68,9 @@ def read_vocabularies(directory: Path, source_rows: int, target_rows: int) -> Vo
         unknown=_word(settings, "unk_token", "<unk>"),
         bos=_word(settings, "bos_token", "<s>"),
         eos=_word(settings, "eos_token", "</s>"),
-        start=None if settings.values.get("decoder_start_token", "") is None else _word(settings, "decoder_start_token", "<s>"),
+        start=None
+        if settings.values.get("decoder_start_token", "") is None
+        else _word(settings, "decoder_start_token", "<s>"),
         adds_bos=settings.flag("add_source_bos", False),
         adds_eos=settings.flag("add_source_eos", False),
         layer_norm_epsilon=settings.real("layer_norm_epsilon", 0.0) or None,
