@@ -37,6 +37,7 @@ class FakeRuntime:
     ) -> None:
         self.vocabulary, self.max_candidates = vocabulary, max_candidates
         self.calls_at_once, self.rows_together, self.pads = calls_at_once, rows_together, pads
+        self.can_ask = True
         self.computing = contextlib.nullcontext()
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
@@ -88,6 +89,33 @@ class FakeDecoder:
         parents: npt.NDArray[np.int64],
         candidates: int,
     ) -> TopTokens:
+        logits = self._logits(tokens, positions, parents)
+        best = np.argsort(-logits, axis=1, kind="stable")[:, :candidates]
+        self._last = best[:, :1], positions.copy(), parents, candidates
+        return _of(logits, best)
+
+    def step_asking(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+        candidates: int,
+        asked: npt.NDArray[np.int64],
+    ) -> TopTokens:
+        logits = self._logits(tokens, positions, parents)
+        wanted = asked.reshape(len(logits), -1)
+        best, more = _of(logits, np.argsort(-logits, axis=1, kind="stable")[:, :candidates]), _of(logits, wanted)
+        for numbers in (more.log_probs, more.logits):
+            numbers[wanted < 0] = -np.inf
+        return TopTokens(
+            np.concatenate([best.tokens, np.maximum(more.tokens, 0)], 1),
+            np.concatenate([best.log_probs, more.log_probs], 1),
+            np.concatenate([best.logits, more.logits], 1),
+        )
+
+    def _logits(
+        self, tokens: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], parents: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
         if max(positions) >= self._shape.target:
             raise ValueError(f"position {max(positions)} where there is room for {self._shape.target} tokens")
         for sequence, rows in enumerate(self._rows):
@@ -99,13 +127,7 @@ class FakeDecoder:
                 for parent, token in zip(parents[sequence], tokens[sequence], strict=True)
             ]
         seeds = [_seed(source, row) for source, rows in zip(self._sources, self._rows, strict=True) for row in rows]
-        logits = _noise(np.array(seeds, np.uint64), self._runtime.vocabulary)
-        best = np.argsort(-logits, axis=1, kind="stable")[:, :candidates]
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        index = np.arange(len(logits))[:, None]
-        self._last = best[:, :1], positions.copy(), parents, candidates
-        return TopTokens(best, log_probs[index, best].astype(np.float32), logits[index, best].astype(np.float32))
+        return _noise(np.array(seeds, np.uint64), self._runtime.vocabulary)
 
     def step_on(self) -> TopTokens:
         tokens, positions, parents, candidates = self._last
@@ -119,6 +141,14 @@ class FakeDecoder:
 def _seed(source: _Tokens, row: _Tokens) -> int:
     digest = hashlib.blake2b(b"/".join(part.tobytes() for part in (source, -source, row, -row)), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
+
+
+def _of(logits: npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]) -> TopTokens:
+    """What (rows, vocabulary) say of `tokens` (rows, any number)."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    index = np.arange(len(logits))[:, None]
+    return TopTokens(tokens, log_probs[index, tokens].astype(np.float32), logits[index, tokens].astype(np.float32))
 
 
 def _noise(seeds: _Hashes, count: int) -> npt.NDArray[np.float64]:

@@ -56,15 +56,17 @@ void TopK::keep_best(std::int64_t wanted) {
   candidates_.resize(static_cast<std::size_t>(wanted));
 }
 
+float TopK::normaliser() const { return total_.max + std::log(total_.sum); }
+
 void TopK::write(std::int64_t wanted, const Best& best) {
   candidates_.resize(static_cast<std::size_t>(wanted), Candidate{kLowest, 0});
   std::sort(candidates_.begin(), candidates_.end());
-  const float normaliser = total_.max + std::log(total_.sum);
+  const float total = normaliser();
   for (std::int64_t at = 0; at < wanted; ++at) {
     const Candidate& candidate = candidates_[static_cast<std::size_t>(at)];
     best.tokens[at] = candidate.token;
     best.logits[at] = candidate.logit;
-    best.log_probs[at] = candidate.logit - normaliser;
+    best.log_probs[at] = candidate.logit - total;
   }
 }
 

@@ -29,6 +29,9 @@ class TopK {
   // 0 and −∞ stand for what is missing then.
   void write(std::int64_t wanted, const Best& best);
 
+  // What a logit has more than its log-probability.
+  float normaliser() const;
+
  private:
   struct Candidate {
     float logit;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +13,20 @@ import numpy.typing as npt
 from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
 from dragoman.search.hypothesis import Hypothesis
-from dragoman.search.initial_state import TokenIds
+from dragoman.search.initial_state import NO_TOKEN, TokenIds
+from dragoman.search.options import DecodingOptions
+from dragoman.search.phrases import Candidate, PhraseTracker
 
 __all__ = ["BeamBatch"]
 
 _NEVER = np.float32(-1.0e9)
 """Marks what must not win; finite, so that it can be added and compared."""
 
+
+_ASKED_TOGETHER = 4
+"""Tokens that are asked for come in multiples of this, so that steps have few shapes."""
+
+_NONE: Mapping[int, list[Candidate]] = {}
 
 _TABLE = 64
 """Lengths that the table of length penalties has to begin with."""
@@ -60,6 +67,9 @@ class BeamBatch(SearchBatch):
         self._divisor = np.ones((sequences, _TABLE), np.float32)  # length penalty by the number of tokens generated
         self._ended: list[list[_Ended]] = []  # best first, at most `width`
         self._full = 0  # sequences that have all the hypotheses they need
+        self._trackers: list[PhraseTracker | None] = []  # of sequences with phrases that must occur
+        self._with_phrases = 0  # sequences that have some
+        self._asked = 0  # columns behind the candidates
         self._shrinks = 1.0  # the most that a length penalty makes of a score: a negative one multiplies
 
     def hypotheses(self, sequence: int) -> tuple[Hypothesis, ...]:
@@ -94,11 +104,38 @@ class BeamBatch(SearchBatch):
         else:
             self._divisor[sequence, :longest] = _penalties(options.length_penalty, longest)
         self._ended.append([])
+        self._trackers.append(self._tracker(options))
+        self._with_phrases += bool(options.phrases)
         self._shrinks = max(self._shrinks, options.max_length ** max(-options.length_penalty, 0.0))
 
     def leave(self, sequence: int) -> None:
         self._full -= int(self._floor[sequence] != _NEVER)
+        self._with_phrases -= self._trackers[sequence] is not None
         super().leave(sequence)
+
+    @property
+    def asked(self) -> Ids | None:
+        self._asked = 0
+        if not self._with_phrases:
+            return None
+        asked = [[()] * self.width if tracker is None else tracker.asked for tracker in self._trackers]
+        most = max(len(tokens) for rows in asked for tokens in rows)
+        self._asked = -(-most // _ASKED_TOGETHER) * _ASKED_TOGETHER
+        if not self._asked:
+            return None
+        flat = [[*tokens, *[NO_TOKEN] * (self._asked - len(tokens))] for rows in asked for tokens in rows]
+        return np.array(flat, np.int64).reshape(self._count, self.width, self._asked)
+
+    def _tracker(self, options: DecodingOptions) -> PhraseTracker | None:
+        return PhraseTracker(options.phrases, self._ends, self.width) if options.phrases else None
+
+    def _is_individual(self, sequence: int) -> bool:
+        return bool(self._options[sequence].phrases) or super()._is_individual(sequence)
+
+    def _feed(self, sequence: int) -> None:
+        super()._feed(sequence)
+        if (tracker := self._trackers[sequence]) is not None:
+            tracker.feed(self._history[sequence][0][-1])
 
     def _catch_up(self) -> None:
         """Nothing is ever put off."""
@@ -108,7 +145,8 @@ class BeamBatch(SearchBatch):
 
     def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:  # noqa: ARG002
         over = self._length[live] + 1 == self._limit[live]  # (live,)
-        any_ended = self._take(live, self._best(live, tokens, scores), over.tolist())
+        constrained = self._constrained_choices(live, tokens, scores) if self._with_phrases else {}
+        any_ended = self._take(live, self._best(live, tokens, scores), over.tolist(), constrained)
         if not any_ended and not self._full and self._scores[live, 0].min() > _NEVER / self._shrinks:
             return []  # none has all the hypotheses that it needs: none can be done
         return self._done(live, ~over)
@@ -132,7 +170,19 @@ class BeamBatch(SearchBatch):
         best_tokens = tokens.take(best)
         return _Best(sums.take(best), rows, best_tokens, best_tokens.tolist())
 
-    def _take(self, live: slice | Ids, best: _Best, over: list[bool]) -> bool:
+    def _constrained_choices(self, live: slice | Ids, tokens: Ids, scores: Scores) -> dict[int, list[Candidate]]:
+        """By its place in `live`: what may continue each sequence with phrases, best first."""
+        found, behind = {}, tokens.shape[-1] - self._asked
+        for at, sequence in enumerate(self._every[live].tolist()):
+            if (tracker := self._trackers[sequence]) is not None:
+                own = [*range(min(int(self._need[sequence]), behind)), *range(behind, tokens.shape[-1])]
+                sums = scores[at][:, own] + self._scores[sequence][:, None]
+                found[at] = tracker.candidates(tokens[at][:, own].tolist(), sums.tolist(), float(_NEVER / 2))
+        return found
+
+    def _take(
+        self, live: slice | Ids, best: _Best, over: list[bool], constrained: Mapping[int, list[Candidate]] = _NONE
+    ) -> bool:
         """They take the places of the rows, except those that end: all, in a sequence that is `over`. Whether some have."""
         width, any_ended = self.width, False
         # As if none ended; those that do are handled one by one.
@@ -140,13 +190,39 @@ class BeamBatch(SearchBatch):
         self._fed[live] = best.ids[:, :width]
         sequences = self._every[live].tolist()
         for at, (sequence, rows, tokens) in enumerate(zip(sequences, best.rows.tolist(), best.tokens, strict=True)):
-            if over[at] or not self._ends.isdisjoint(tokens):
+            if at in constrained:
+                any_ended |= self._take_constrained(sequence, constrained[at], over[at])
+            elif over[at] or not self._ends.isdisjoint(tokens):
                 any_ended = True
                 self._go_on_without_ended(sequence, best.sums[at], rows, tokens, over[at])
             else:
                 self._extend(sequence, rows[:width], tokens[:width])
         self._length[live] += 1
         return any_ended
+
+    def _take_constrained(self, sequence: int, candidates: list[Candidate], over: bool) -> bool:
+        """Candidates with all phrases end as others do; without them they can't, until nothing else is left."""
+        tracker, width = self._trackers[sequence], self.width
+        if tracker is None:
+            raise RuntimeError("the sequence has no phrases")
+        whole = [one for one in candidates if tracker.is_complete(one)]
+        ending = [one for one in whole[:width] if over or one.token in self._ends]
+        if over and not ending and not self._ended[sequence]:
+            furthest = max(map(tracker.bank, candidates), default=0)
+            ending = [one for one in candidates if tracker.bank(one) == furthest][:width]
+        if ending:
+            self._end(sequence, [(np.float32(one.score), one.row, one.token) for one in ending])
+        chosen = tracker.kept(candidates)
+        if not chosen:  # everything is forbidden
+            chosen = [Candidate(float(_NEVER), 0, self._history[sequence][0][-1], 0)]
+        dead = chosen[-1]._replace(score=float(_NEVER))
+        chosen += [dead] * (width - len(chosen))
+        tracker.go_on(chosen)
+        parents, tokens = [one.row for one in chosen], [one.token for one in chosen]
+        self._scores[sequence] = [one.score for one in chosen]
+        self._parents[sequence], self._fed[sequence] = parents, tokens
+        self._extend(sequence, parents, tokens)
+        return bool(ending)
 
     def _extend(self, sequence: int, parents: list[int], tokens: list[int]) -> None:
         history = self._history[sequence]
@@ -168,18 +244,21 @@ class BeamBatch(SearchBatch):
 
     def _end_some(self, sequence: int, sums: Scores, ends: list[bool], rows: list[int], tokens: list[int]) -> None:
         """Keep the best of what has ended; only the first `width` candidates may, the others are there to go on."""
-        options, width, history = self._options[sequence], self.width, self._history[sequence]
-        ended = self._ended[sequence]
-        if options.early_stopping == "first" and len(ended) == width:
+        self._end(sequence, [(sums[at], rows[at], tokens[at]) for at in range(self.width) if ends[at]])
+
+    def _end(self, sequence: int, ending: list[tuple[np.float32, int, int]]) -> None:
+        """Sums, rows and last tokens of hypotheses that end now; the best that have ended are kept."""
+        options, history, ended = self._options[sequence], self._history[sequence], self._ended[sequence]
+        # With phrases only one or two rows have all of them: as many as the beam is wide would take long to end.
+        wanted = options.num_hypotheses if options.phrases else self.width
+        if options.early_stopping == "first" and len(ended) == wanted:
             return
         generated = len(history[0]) - len(options.prefix)  # the new token is one, the start token none
-        scores = sums / np.float32(generated**options.length_penalty)
-        for at in range(width):
-            if ends[at]:
-                ended.append(_Ended(scores[at], [*history[rows[at]][1:], tokens[at]]))
+        penalty = np.float32(generated**options.length_penalty)
+        ended += [_Ended(total / penalty, [*history[row][1:], token]) for total, row, token in ending]
         ended.sort(key=lambda one: -one.score)
-        del ended[width:]
-        if len(ended) == width:
+        del ended[wanted:]
+        if len(ended) == wanted:
             self._full += self._floor[sequence] == _NEVER
             self._floor[sequence] = ended[-1].score
             self._stops[sequence] = options.early_stopping == "first"
@@ -194,7 +273,7 @@ class BeamBatch(SearchBatch):
         return done
 
     def _lists(self) -> Sequence[list[object]]:
-        return [*super()._lists(), self._ended]  # type: ignore[list-item]
+        return [*super()._lists(), self._ended, self._trackers]  # type: ignore[list-item]
 
 
 @functools.lru_cache(maxsize=64)

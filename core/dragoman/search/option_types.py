@@ -19,6 +19,7 @@ __all__ = [
     "Integer",
     "Number",
     "OptionType",
+    "Phrases",
     "Text",
     "Token",
     "TokenList",
@@ -186,6 +187,32 @@ class TokenLists:
 
     def __str__(self) -> str:
         return f"a list of at most {self.most} lists of {0 if self.may_be_empty else 1} to {self.most_each} token ids"
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """Phrases with their alternatives: lists of lists of token ids."""
+
+    most: int
+    most_alternatives: int
+    most_each: int
+
+    def read(self, name: str, value: object) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        if not isinstance(value, (list, tuple)):
+            raise _wrong(name, value, self, "has the wrong type: it")
+        if len(value) > self.most:
+            raise _wrong(name, value, self)
+        alternatives = TokenLists(self.most_alternatives, self.most_each)
+        phrases = tuple(alternatives.read(name, each) for each in value)
+        if not all(phrases):
+            raise InvalidRequest(f"option {name} has a phrase without token ids; it must be {self}")
+        return phrases
+
+    def __str__(self) -> str:
+        return (
+            f"a list of at most {self.most} phrases, each a list of 1 to {self.most_alternatives} alternatives of 1 to "
+            f"{self.most_each} token ids"
+        )
 
 
 def refuse_unknown(names: Iterable[object], known: Mapping[str, object]) -> None:

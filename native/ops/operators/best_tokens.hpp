@@ -16,18 +16,36 @@ namespace dragoman {
 // it.
 constexpr std::int64_t kTokensAtOnce = 8192, kRowsAtOnce = 48;
 
-// scale · x Wᵀ + b: x (rows, inputs), perhaps a bias (vocabulary): the `candidates` (1) largest of each row, best first.
+// Tokens that a caller wants to know the logits of, whether they are among the best or not: (rows, count), −1 for none.
+struct Asked {
+  const std::int64_t* tokens = nullptr;
+  std::int64_t count = 0;
+};
+
+inline Asked asked_for(const Tensor& asked, std::int64_t rows, std::int64_t vocabulary) {
+  if (asked.rank == 0 || asked.sizes[1] == 0) return {};
+  require(asked.sizes[0] == rows, "asked must have a row for each row of the inputs");
+  const Asked found{asked.as<std::int64_t>(), asked.sizes[1]};
+  for (std::int64_t at = 0; at < rows * found.count; ++at)
+    require(found.tokens[at] >= -1 && found.tokens[at] < vocabulary, "a token that is asked for is not in the vocabulary");
+  return found;
+}
+
+// scale · x Wᵀ + b: x (rows, inputs), perhaps a bias (vocabulary): the `candidates` (1) largest of each row, best first, and
+// behind them those of `asked` in its order, token 0 and −∞ for none.
 template <class Weights>
 void find_best(const Context& context, const Tensor& x, const Weights& weights, float scale, const Tensor& candidates,
-               const Tensor& bias) {
+               const Tensor& bias, const Tensor& asked_tokens) {
   const std::int64_t rows = x.sizes[0], vocabulary = weights.outputs;
   require(candidates.sizes[0] == 1, "candidates must be one number");
   const std::int64_t wanted = candidates.as<std::int64_t>()[0];
   const float* added = bias_for(bias, vocabulary);
   require(wanted > 0 && wanted <= vocabulary, "candidates must be at least one and no more than the vocabulary");
-  auto* tokens = context.output<std::int64_t>(0, rows, wanted);
-  auto* log_probs = context.output<float>(1, rows, wanted);
-  auto* best_logits = context.output<float>(2, rows, wanted);
+  const Asked asked = asked_for(asked_tokens, rows, vocabulary);
+  const std::int64_t columns = wanted + asked.count;
+  auto* tokens = context.output<std::int64_t>(0, rows, columns);
+  auto* log_probs = context.output<float>(1, rows, columns);
+  auto* best_logits = context.output<float>(2, rows, columns);
   thread_local std::vector<float> room_for_logits;
   thread_local std::vector<TopK> best;
   const auto room = static_cast<std::size_t>(std::min(rows, kRowsAtOnce));
@@ -49,17 +67,34 @@ void find_best(const Context& context, const Tensor& x, const Weights& weights, 
         if (token == 0) best_of[number].clear();
         best_of[number].add(logits + number * count, added == nullptr ? nullptr : added + token, token, count, wanted);
       });
+      for (std::int64_t at = row * asked.count; at < (row + some) * asked.count; ++at) {
+        const std::int64_t place = asked.tokens[at] - token;
+        if (place < 0 || place >= count) continue;
+        const std::int64_t number = at / asked.count;
+        const float logit = logits[(number - row) * count + place] + (added == nullptr ? 0.0f : added[token + place]);
+        best_logits[number * columns + wanted + at % asked.count] = logit;
+      }
     }
-    for (std::int64_t number = 0; number < some; ++number, ++row)
-      best_of[number].write(wanted, {tokens + row * wanted, log_probs + row * wanted, best_logits + row * wanted});
+    for (std::int64_t number = 0; number < some; ++number, ++row) {
+      const Best found{tokens + row * columns, log_probs + row * columns, best_logits + row * columns};
+      best_of[number].write(wanted, found);
+      for (std::int64_t at = 0; at < asked.count; ++at) {
+        const std::int64_t token = asked.tokens[row * asked.count + at], column = wanted + at;
+        if (token < 0) found.logits[column] = kLowest;
+        found.tokens[column] = token < 0 ? 0 : token;
+        found.log_probs[column] = token < 0 ? kLowest : found.logits[column] - best_of[number].normaliser();
+      }
+    }
   }
 }
 
-// In int8: x (rows, inputs), tiles, scale and offset (vocabulary), candidates (1), and perhaps a bias (vocabulary).
+// In int8: x (rows, inputs), tiles, scale and offset (vocabulary), candidates (1), and perhaps a bias (vocabulary) and tokens
+// that are asked for (rows, any number).
 struct BestOutputs {
   static constexpr const char* kName = "BestOutputs";
   static constexpr ElementType kInputs[] = {ElementType::kFloat, ElementType::kInt8,  ElementType::kFloat,
-                                            ElementType::kFloat, ElementType::kInt64, ElementType::kFloat};
+                                            ElementType::kFloat, ElementType::kInt64, ElementType::kFloat,
+                                            ElementType::kInt64};
   static constexpr ElementType kOutputs[] = {ElementType::kInt64, ElementType::kFloat, ElementType::kFloat};
   static constexpr std::size_t kRequired = 5;
   float scale;
@@ -71,15 +106,17 @@ struct BestOutputs {
   void compute(const Context& context) const {
     const Tensor x = context.input(0, 2);
     const IntegerWeights weights(context.input(1, 2), context.input(2, 1), context.input(3, 1), x.sizes[1]);
-    find_best(context, x, weights, scale, context.input(4, 1), context.optional_input(5, 1));
+    find_best(context, x, weights, scale, context.input(4, 1), context.optional_input(5, 1),
+              context.optional_input(6, 2));
   }
 };
 
-// In float32: x (rows, inputs), tiles, candidates (1), and perhaps a bias (vocabulary).
+// In float32: x (rows, inputs), tiles, candidates (1), and perhaps a bias (vocabulary) and tokens that are asked for (rows,
+// any number).
 struct FloatBestOutputs {
   static constexpr const char* kName = "FloatBestOutputs";
   static constexpr ElementType kInputs[] = {ElementType::kFloat, ElementType::kFloat, ElementType::kInt64,
-                                            ElementType::kFloat};
+                                            ElementType::kFloat, ElementType::kInt64};
   static constexpr ElementType kOutputs[] = {ElementType::kInt64, ElementType::kFloat, ElementType::kFloat};
   static constexpr std::size_t kRequired = 3;
   std::int64_t vocabulary;
@@ -93,7 +130,8 @@ struct FloatBestOutputs {
   void compute(const Context& context) const {
     const Tensor x = context.input(0, 2);
     const FloatWeights weights(context.input(1, 2), x.sizes[1], vocabulary);
-    find_best(context, x, weights, scale, context.input(2, 1), context.optional_input(3, 1));
+    find_best(context, x, weights, scale, context.input(2, 1), context.optional_input(3, 1),
+              context.optional_input(4, 2));
   }
 };
 

@@ -66,6 +66,16 @@ class Decoder(Protocol):
     ) -> TopTokens:
         """Feed one token to each row."""
 
+    def step_asking(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+        candidates: int,
+        asked: npt.NDArray[np.int64],  # (sequences, width, any number): token ids, -1 for none
+    ) -> TopTokens:
+        """`step`; behind the candidates come the tokens that are `asked`. Only of a runtime that `can_ask`."""
+
     def step_on(self) -> TopTokens:
         """Feed each row the best token of the last step, for as many candidates; the batch is the same, and width is 1."""
 
@@ -88,6 +98,10 @@ class Runtime(Protocol):
         Searches are exact with as many as they ask for. With fewer, a repetition penalty over a long text, which may
         ask for a hundred, works on the best that there are.
         """
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a step can give the log-probabilities of chosen tokens beside the best: phrases that must occur need it."""
 
     @property
     def pads(self) -> bool:

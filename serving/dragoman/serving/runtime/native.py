@@ -19,7 +19,7 @@ from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
 
-__all__ = ["NativeDecoder"]
+__all__ = ["NativeDecoder", "can_ask"]
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -80,18 +80,30 @@ class PagedMemory:
 _MAP_NORESERVE = 0x4000  # Python names it from 3.11 on
 
 
+def can_ask(session: Any) -> bool:  # noqa: ANN401 - onnxruntime has no types
+    """Whether a step of this graph can give the log-probabilities of chosen tokens; older ones can't."""
+    return any(given.name == "asked" for given in session.get_inputs())
+
+
 class _Bound:
     """What ONNX Runtime is told once for a number of sequences and of candidates: where its inputs and outputs lie."""
 
-    def __init__(self, decoder: NativeDecoder, session: Any, candidates: int) -> None:  # noqa: ANN401 - onnxruntime has no types
+    def __init__(
+        self,
+        decoder: NativeDecoder,
+        session: Any,  # noqa: ANN401 - onnxruntime has no types
+        candidates: int,
+        asked: int | None,
+    ) -> None:
+        """`asked` tokens of each row; None where the graph does not take them."""
         sequences = decoder.sequences
         rows = sequences * decoder.width
         self.binding = session.io_binding()
         self.candidates = np.array([candidates], np.int64)
-        shape = (rows, candidates)
+        shape = (rows, candidates + (asked or 0))
         self.best = TopTokens(np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
         # A greedy step's best tokens are the next one's input: they lie in the same memory.
-        self.tokens = self.best.tokens.reshape(-1) if candidates == 1 else np.zeros(rows, np.int64)
+        self.tokens = self.best.tokens.reshape(-1) if shape[1] == 1 else np.zeros(rows, np.int64)
         self.positions = np.zeros(rows, np.int32)
         self._bind_input("tokens", self.tokens)
         self._bind_input("positions", self.positions)
@@ -101,6 +113,9 @@ class _Bound:
         self._bind_input("source_lengths", decoder.lengths[:sequences])
         self._bind_input("cross_cache", decoder.cross.tensor)
         self._bind_input("candidates", self.candidates)
+        if asked is not None:
+            self.asked = np.zeros((rows, asked), np.int64)
+            self._bind_input("asked", self.asked)
         for name, array in (("tokens", self.best.tokens), ("log_probs", self.best.log_probs), ("logits", self.best.logits)):
             self.binding.bind_output(f"best_{name}", "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
 
@@ -126,7 +141,8 @@ class NativeDecoder:
         rows = sequences * width
         self.width, self.sequences = width, 0
         self._session = session
-        self._bound: dict[tuple[int, int], _Bound] = {}  # by sequences and candidates
+        self._can_ask = can_ask(session)
+        self._bound: dict[tuple[int, int, int], _Bound] = {}  # by sequences, candidates and tokens asked for
         self._last: _Bound | None = None  # of the last step
         self.own = PagedMemory(layout, rows, target)
         self.cross = PagedMemory(layout, sequences, source)
@@ -183,7 +199,15 @@ class NativeDecoder:
         self.sequences = last
 
     def step(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int) -> TopTokens:
-        self._last = bound = self._bound_for(candidates)
+        return self._step(self._bound_for(candidates, 0), tokens, positions, parents)
+
+    def step_asking(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int, asked: Ids) -> TopTokens:
+        bound = self._bound_for(candidates, asked.shape[-1])
+        bound.asked[:] = asked.reshape(bound.asked.shape)
+        return self._step(bound, tokens, positions, parents)
+
+    def _step(self, bound: _Bound, tokens: Ids, positions: Ids, parents: Ids) -> TopTokens:
+        self._last = bound
         bound.tokens[:] = tokens.ravel()
         if self.width == 1:
             bound.positions[:] = positions
@@ -198,20 +222,20 @@ class NativeDecoder:
         bound = self._last
         if bound is None:
             raise RuntimeError("there was no step to go on from")
-        if bound.candidates[0] != 1:
+        if bound.best.tokens.shape[1] != 1:
             bound.tokens[:] = bound.best.tokens[:, 0]
         bound.positions += 1
         self._session.run_with_iobinding(bound.binding)
         return bound.best
 
-    def _bound_for(self, candidates: int) -> _Bound:
-        bound = self._bound.get((self.sequences, candidates))
+    def _bound_for(self, candidates: int, asked: int) -> _Bound:
+        bound = self._bound.get((self.sequences, candidates, asked))
         if bound is None:
-            bound = _Bound(self, self._session, candidates)
-            if candidates <= _MOST_BOUND_CANDIDATES:
+            bound = _Bound(self, self._session, candidates, asked if self._can_ask else None)
+            if candidates + asked <= _MOST_BOUND_CANDIDATES:
                 if len(self._bound) >= _MOST_BOUND:
                     self._bound.clear()
-                self._bound[self.sequences, candidates] = bound
+                self._bound[self.sequences, candidates, asked] = bound
         return bound
 
     def _follow(self, parents: Ids, positions: Ids) -> None:

@@ -18,7 +18,7 @@ from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Decoder, Encoded
 from dragoman.serving.runtime.encoding import DeviceEncoder, flat
-from dragoman.serving.runtime.native import NativeDecoder
+from dragoman.serving.runtime.native import NativeDecoder, can_ask
 from dragoman.serving.runtime.portable import DeviceMemory, PortableDecoder
 from dragoman.serving.runtime.providers import providers_for
 from dragoman.serving.runtime.settings import RuntimeSettings, ThreadLayout
@@ -46,6 +46,7 @@ class OnnxRuntime:
         cache = next(spec for spec in self._decoder_graph.inputs if spec.name in {"self_cache", "self_key_0"})
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = self._decoder_graph.max_candidates
+        self.can_ask = can_ask(self._decoder)
         self.pads = lowering != "native"
         self._lengths = sizes.max_source_tokens, sizes.max_target_tokens
         self.cache_copies = 2 if self.pads else 1  # past and present

@@ -122,6 +122,16 @@ class PortableDecoder:
         self._last = best_tokens.tokens[:, :1], positions.copy(), parents, candidates
         return best_tokens
 
+    def step_asking(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+        candidates: int,
+        asked: npt.NDArray[np.int64],
+    ) -> TopTokens:
+        raise NotImplementedError("these graphs give the best tokens only")
+
     def step_on(self) -> TopTokens:
         tokens, positions, parents, candidates = self._last
         return self.step(tokens, positions + 1, parents, candidates)

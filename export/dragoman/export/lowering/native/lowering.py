@@ -146,13 +146,14 @@ class DecoderGraph(nn.Module):
         source_lengths: Tensor,  # (groups,)
         cross_cache: Tensor,  # (layers, cross_slots, 2 · width)
         candidates: Tensor,  # (1,)
+        asked: Tensor,  # (rows, asked)
     ) -> list[Tensor]:
         model, layers = self.model, range(self.model.config.decoder_layers)
         memories = [LayerCache(cross_cache, source_starts, layer) for layer in layers]
         pasts = [LayerCache(self_cache, slots, layer) for layer in layers]
         step = Step(positions, source_lengths, NativeOperators())
         hidden, _ = model.decoder(model.target_embedding, tokens, memories, pasts, step)
-        return cast(TiledOutput, model.output).best(hidden, candidates)
+        return cast(TiledOutput, model.output).best(hidden, candidates, asked)
 
 
 def tiled(model: Transformer, *, quantised: bool) -> Transformer:
@@ -219,6 +220,7 @@ def _decoder_signature(config: TransformerConfig) -> Signature:
             "source_lengths": ("groups",),
             "cross_cache": (layers, "cross_slots", slot),
             "candidates": (1,),
+            "asked": ("rows", "asked"),
         },
         outputs={"best_tokens": best, "best_log_probs": best, "best_logits": best},
     )

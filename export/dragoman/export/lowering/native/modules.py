@@ -117,15 +117,29 @@ class TiledOutput(nn.Module):
         self.register_buffer("bias", bias if bool(bias.any()) else None, persistent=False)
         short = isinstance(output, ShortOutputProjection)
         self.register_buffer("shortlist", torch.as_tensor(output.shortlist) if short else None, persistent=False)
+        self.register_buffer("places", _places(output) if isinstance(output, ShortOutputProjection) else None, persistent=False)
         self._scale = output.scale
 
     bias: Tensor | None
     shortlist: Tensor | None
+    places: Tensor | None
 
-    def best(self, hidden: Tensor, candidates: Tensor) -> list[Tensor]:
-        """The best tokens of each row, their log-probabilities and their logits, (rows, k) each."""
-        places, log_probs, logits = operators.best_tokens(hidden, self.table.weight(), candidates, self.bias, self._scale)
+    def best(self, hidden: Tensor, candidates: Tensor, asked: Tensor) -> list[Tensor]:
+        """The best tokens of each row, their log-probabilities and their logits, (rows, k) each; then those that are asked."""
+        if self.places is not None:
+            asked = torch.where(asked < 0, asked, self.places[asked.clamp(0, len(self.places) - 1)])
+        places, log_probs, logits = operators.best_tokens(
+            hidden, self.table.weight(), candidates, self.bias, self._scale, asked
+        )
         return [places if self.shortlist is None else self.shortlist[places], log_probs, logits]
+
+
+def _places(output: ShortOutputProjection) -> Tensor:
+    """Where each token stands in the shortlist, -1 where it does not; the last is for all tokens above those that do."""
+    shortlist = torch.as_tensor(output.shortlist)
+    places = torch.full((int(shortlist.max()) + 2,), -1, dtype=torch.int64)
+    places[shortlist] = torch.arange(len(shortlist))
+    return places
 
 
 class DistanceBias(nn.Module):

@@ -177,16 +177,24 @@ def embed(  # noqa: PLR0917 - the inputs of the operator
 
 
 def best_tokens(
-    x: Tensor, weight: TiledWeight, candidates: Tensor, bias: Tensor | None = None, scale: float = 1.0
+    x: Tensor,
+    weight: TiledWeight,
+    candidates: Tensor,
+    bias: Tensor | None = None,
+    scale: float = 1.0,
+    asked: Tensor | None = None,
 ) -> BestTokens:
-    """The best of logits = scale · x Wᵀ + b: x (rows, inputs), candidates int64 (1,) -> (rows, candidates) each."""
+    """The best of logits = scale · x Wᵀ + b: x (rows, inputs), candidates int64 (1,) -> (rows, candidates) each.
+
+    Behind them come the tokens `asked` int64 (rows, any number), -1 for none: (rows, candidates + any number) each.
+    """
     attributes: Attributes = {"scale": scale}
     if weight.is_float:
         attributes["vocabulary"] = weight.outputs
     shape = (x.shape[0], 2)  # the 2 stands for a number only the runtime knows
     found = _call_many(
         "FloatBestOutputs" if weight.is_float else "BestOutputs",
-        (x, *weight.tensors, candidates, bias),
+        (x, *weight.tensors, candidates, bias, asked),
         attributes,
         [torch.int64, torch.float32, torch.float32],
         [shape] * 3,

@@ -1,0 +1,182 @@
+"""Phrases that an answer must have, and which rows of a beam are kept so that it gets them: dynamic beam allocation.
+
+Rows are put in banks by the number of phrase tokens they have (Post and Vilar 2018). The next tokens of missing phrases
+are candidates of every row, however improbable. A beam keeps the best row of the fullest bank, which so gets further at every
+step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the model would
+say it itself survive beside those that only hurry.
+
+All of it is the affair of one sequence, and of plain lists: a beam has a few dozen candidates, for which a call of numpy costs
+more than the work.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+__all__ = ["Candidate", "PhraseTable", "PhraseTracker", "Phrases", "phrase_table"]
+
+Phrases = tuple[tuple[tuple[int, ...], ...], ...]
+"""Of each phrase its alternatives, of which one must occur: different spellings of it in tokens."""
+
+_MOST_STATES = 4096
+"""Of one set of phrases; what more are met is computed anew each time."""
+
+
+_FEW_PHRASES = 8
+
+
+class _State(NamedTuple):
+    """How far a row has come: which phrases it has, and the beginnings of others that its last tokens are."""
+
+    met: int  # a bit for each phrase
+    begun: tuple[tuple[int, int, int], ...]  # phrase, alternative, number of its tokens
+
+
+class PhraseTable:
+    """What a token does to a row, for one set of phrases. States are found as they are met and numbered from 0."""
+
+    def __init__(self, phrases: Phrases) -> None:
+        self._phrases = phrases
+        self._weights = [max(map(len, alternatives)) for alternatives in phrases]
+        self.most = sum(self._weights)
+        """The bank of rows that have everything."""
+        self._states: list[_State] = []
+        self._numbers: dict[_State, int] = {}
+        self._next: dict[tuple[int, int], int] = {}
+        self.asked: list[tuple[int, ...]] = []
+        """By state: tokens that would bring a row further."""
+        self.bank: list[int] = []
+        """By state: how many phrase tokens a row has."""
+        self._number(_State(0, ()))
+
+    def next(self, state: int, token: int) -> int:
+        """The state of a row after one more token."""
+        key = state, token
+        found = self._next.get(key)
+        if found is None:
+            if len(self._next) > _MOST_STATES:
+                self._next.clear()
+            found = self._next[key] = self._number(self._after(self._states[state], token))
+        return found
+
+    def _after(self, state: _State, token: int) -> _State:
+        """A token that completes phrases gives the row the longest; no token counts for two."""
+        begun = [
+            (phrase, which, count + 1)
+            for phrase, which, count in state.begun
+            if self._phrases[phrase][which][count] == token
+        ]
+        begun += [
+            (phrase, which, 1)
+            for phrase, alternatives in enumerate(self._phrases)
+            if not state.met >> phrase & 1
+            for which, tokens in enumerate(alternatives)
+            if tokens[0] == token
+        ]
+        complete = [(count, -phrase) for phrase, which, count in begun if count == len(self._phrases[phrase][which])]
+        if complete:
+            return _State(state.met | 1 << -max(complete)[1], ())
+        return _State(state.met, tuple(sorted(begun)))
+
+    def _number(self, state: _State) -> int:
+        number = self._numbers.get(state)
+        if number is None:
+            number = self._numbers[state] = len(self._states)
+            self._states.append(state)
+            met = sum(weight for phrase, weight in enumerate(self._weights) if state.met >> phrase & 1)
+            self.bank.append(met + max((count for _, _, count in state.begun), default=0))
+            self.asked.append(tuple(dict.fromkeys(self._wanted(state))))
+        return number
+
+    def _wanted(self, state: _State) -> Iterable[int]:
+        """A phrase that was begun is gone on with; only otherwise others are begun."""
+        if state.begun:
+            return (self._phrases[phrase][which][count] for phrase, which, count in state.begun)
+        missing = (phrase for phrase in range(len(self._phrases)) if not state.met >> phrase & 1)
+        return (tokens[0] for phrase in missing for tokens in self._phrases[phrase])
+
+
+@functools.lru_cache(maxsize=64)
+def phrase_table(phrases: Phrases) -> PhraseTable:
+    """Sequences with the same phrases, such as a request that comes again, share what was found out about them."""
+    return PhraseTable(phrases)
+
+
+class Candidate(NamedTuple):
+    """A row of the last step with one more token."""
+
+    score: float
+    row: int
+    token: int
+    state: int
+
+
+class PhraseTracker:
+    """The rows of one sequence and the phrases that they have."""
+
+    def __init__(self, phrases: Phrases, ends: Collection[int], width: int) -> None:
+        # Many phrases have more states than should be kept longer than the sequence.
+        self._table = phrase_table(phrases) if len(phrases) <= _FEW_PHRASES else PhraseTable(phrases)
+        self._ends, self._width = ends, width
+        self._rows = [0] * width
+
+    @property
+    def asked(self) -> list[tuple[int, ...]]:
+        """Of each row, the tokens whose log-probabilities the next step must give, whether they are among the best or not."""
+        return [self._table.asked[state] for state in self._rows]
+
+    def candidates(self, tokens: Sequence[list[int]], scores: Sequence[list[float]], dead: float) -> list[Candidate]:
+        """Best first: `tokens` and `scores` (rows, any number) of the rows that may be continued; one may be named twice."""
+        following, found = self._table.next, []
+        for row, (next_tokens, sums, state) in enumerate(zip(tokens, scores, self._rows, strict=True)):
+            seen: set[int] = set()
+            for token, score in zip(next_tokens, sums, strict=True):
+                if score > dead and token not in seen:
+                    seen.add(token)
+                    found.append(Candidate(score, row, token, state if token in self._ends else following(state, token)))
+        found.sort(key=lambda one: -one.score)  # stable: of equal ones the lower row, and its better token
+        return found
+
+    def is_complete(self, candidate: Candidate) -> bool:
+        return self._table.bank[candidate.state] == self._table.most
+
+    def bank(self, candidate: Candidate) -> int:
+        return self._table.bank[candidate.state]
+
+    def kept(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The beam's next rows, best first, of `candidates`, best first.
+
+        A row without all phrases for which it is time to end is given up: it could only append them to a whole sentence.
+        """
+        bank = self._table.bank
+        best: dict[int, Candidate] = {}
+        for one in candidates:
+            best.setdefault(one.row, one)
+        late = {one.row for one in best.values() if one.token in self._ends and not self.is_complete(one)}
+        going = [one for one in candidates if one.token not in self._ends]
+        banks: dict[int, list[Candidate]] = {}
+        for one in [one for one in going if one.row not in late] or going:  # by the best of each
+            held = banks.setdefault(bank[one.state], [])
+            if len(held) < self._width:
+                held.append(one)
+        if not banks:
+            return []
+        chosen = [banks[max(banks)].pop(0)]
+        turn = 0
+        rounds = [list(held) for held in banks.values()]
+        while len(chosen) < self._width and any(turn < len(held) for held in rounds):
+            heads = sorted((held[turn] for held in rounds if turn < len(held)), key=lambda one: -one.score)
+            chosen += heads[: self._width - len(chosen)]
+            turn += 1
+        chosen.sort(key=lambda one: -one.score)
+        return chosen
+
+    def go_on(self, chosen: Sequence[Candidate]) -> None:
+        """These are the rows now."""
+        self._rows = [one.state for one in chosen]
+
+    def feed(self, token: int) -> None:
+        """All rows have one more token, of the prefix."""
+        self._rows = [self._table.next(state, token) for state in self._rows]
