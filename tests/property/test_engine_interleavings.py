@@ -84,6 +84,7 @@ def some_options(draw: st.DrawFn) -> DecodingOptions:
         no_repeat_ngram_size=draw(st.sampled_from([0, 0, 2])),
         repetition_penalty=draw(st.sampled_from([1.0, 1.0, 1.3])),
         bad_words=draw(st.sampled_from([(), ((22,),), ((22,), (3, 4))])),
+        phrases=draw(st.sampled_from([(), (((9, 2),),), (((4,), (5, 6)), ((7,),))])) if width > 1 else (),
         forced_eos=draw(st.sampled_from([None, 0])),
         prefix=draw(st.sampled_from([(), (), (5,), (6, 7, 8)])),
         sampling=sampling,

@@ -1,9 +1,9 @@
 """Phrases that an answer must have, and which rows of a beam are kept so that it gets them: dynamic beam allocation.
 
 Rows are put in banks by the number of phrase tokens they have (Post and Vilar 2018). The next tokens of missing phrases
-are candidates of every row, however improbable. A beam keeps the best row of the fullest bank, which so gets further at every
-step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the model would
-say it itself survive beside those that only hurry.
+are candidates of every row, however improbable. A beam keeps the best row of the fullest bank, which so gets further at
+every step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the model
+would say it itself survive beside those that only hurry.
 
 All of it is the affair of one sequence, and of plain lists: a beam has a few dozen candidates, for which a call of numpy costs
 more than the work.
@@ -124,7 +124,7 @@ class PhraseTracker:
 
     @property
     def asked(self) -> list[tuple[int, ...]]:
-        """Of each row, the tokens whose log-probabilities the next step must give, whether they are among the best or not."""
+        """Of each row, the tokens whose log-probabilities the next step must give, however low they are."""
         return [self._table.asked[state] for state in self._rows]
 
     def candidates(self, tokens: Sequence[list[int]], scores: Sequence[list[float]], dead: float) -> list[Candidate]:

@@ -37,14 +37,20 @@ class Decoding:
 
     def step(self) -> None:
         batch, k = self.batch, self.batch.candidates
-        best = np.zeros((3, len(batch), batch.width, k))
+        asked = batch.asked
+        best = np.zeros((3, len(batch), batch.width, k + (0 if asked is None else asked.shape[-1])))
         for group, (source, rows) in enumerate(self._standing):
             fed = zip(batch.parents[group].tolist(), batch.tokens[group].tolist(), strict=True)
             rows[:] = [[*rows[parent], token] for parent, token in fed]
             for number, row in enumerate(rows):
                 said = logits(source, row)
                 order = np.argsort(-said, kind="stable")[:k]
-                best[:, group, number] = order, (said - np.log(np.exp(said).sum()))[order], said[order]
+                if asked is not None:
+                    order = np.concatenate([order, asked[group, number]])
+                log_probs = said - np.log(np.exp(said).sum())
+                best[:, group, number] = np.where(
+                    order < 0, [[0], [-np.inf], [-np.inf]], [order, log_probs[order], said[order]]
+                )
         done = batch.advance(best[0].astype(np.int64), best[1].astype(np.float32), best[2].astype(np.float32))
         for group, (source, _) in enumerate(self._standing):
             self.decided.setdefault(source, []).append(batch.decided(group))

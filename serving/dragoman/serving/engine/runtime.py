@@ -101,7 +101,7 @@ class Runtime(Protocol):
 
     @property
     def can_ask(self) -> bool:
-        """Whether a step can give the log-probabilities of chosen tokens beside the best: phrases that must occur need it."""
+        """Whether a step gives the log-probabilities of chosen tokens, too: phrases that must occur need it."""
 
     @property
     def pads(self) -> bool:

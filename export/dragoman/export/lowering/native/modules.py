@@ -117,7 +117,9 @@ class TiledOutput(nn.Module):
         self.register_buffer("bias", bias if bool(bias.any()) else None, persistent=False)
         short = isinstance(output, ShortOutputProjection)
         self.register_buffer("shortlist", torch.as_tensor(output.shortlist) if short else None, persistent=False)
-        self.register_buffer("places", _places(output) if isinstance(output, ShortOutputProjection) else None, persistent=False)
+        self.register_buffer(
+            "places", _places(output) if isinstance(output, ShortOutputProjection) else None, persistent=False
+        )
         self._scale = output.scale
 
     bias: Tensor | None
@@ -125,7 +127,7 @@ class TiledOutput(nn.Module):
     places: Tensor | None
 
     def best(self, hidden: Tensor, candidates: Tensor, asked: Tensor) -> list[Tensor]:
-        """The best tokens of each row, their log-probabilities and their logits, (rows, k) each; then those that are asked."""
+        """The best tokens of each row, then those that are asked for: they, their log-probabilities and their logits."""
         if self.places is not None:
             asked = torch.where(asked < 0, asked, self.places[asked.clamp(0, len(self.places) - 1)])
         places, log_probs, logits = operators.best_tokens(

@@ -176,7 +176,7 @@ def embed(  # noqa: PLR0917 - the inputs of the operator
     return _call_many("FloatEmbed" if table.is_float else "Embed", inputs, attributes, [torch.float32], [shape])[0]
 
 
-def best_tokens(
+def best_tokens(  # noqa: PLR0917 - the inputs of the operator
     x: Tensor,
     weight: TiledWeight,
     candidates: Tensor,

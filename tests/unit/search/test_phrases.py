@@ -1,0 +1,104 @@
+"""Phrases that an answer must have: they are there, whatever else is in the batch, and others do not notice."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_model import EOS, VOCABULARY, Decoding, alone, logits
+
+from dragoman.errors import InvalidRequest
+from dragoman.search import DecodingOptions
+from dragoman.search.phrases import PhraseTable
+
+tokens = st.integers(1, VOCABULARY - 1)
+phrases = st.lists(
+    st.lists(st.lists(tokens, min_size=1, max_size=3).map(tuple), min_size=1, max_size=2).map(tuple), min_size=1, max_size=3
+).map(tuple)
+
+
+def has(answer: tuple[int, ...], phrase: tuple[tuple[int, ...], ...]) -> bool:
+    spans = itertools.combinations(range(len(answer) + 1), 2)
+    return not {answer[start:end] for start, end in spans}.isdisjoint(phrase)
+
+
+@settings(max_examples=60, deadline=None)
+@given(phrases, st.integers(2, 5), st.integers(0, 9), st.sampled_from([(), (4,), (3, 4, 5)]))
+def test_the_answer_has_every_phrase(wanted: tuple, width: int, source: int, prefix: tuple[int, ...]) -> None:
+    options = DecodingOptions(beam_size=width, num_hypotheses=2, phrases=wanted, prefix=prefix, max_length=40)
+    for hypothesis in alone(source, options):
+        assert all(has(hypothesis.tokens, phrase) for phrase in wanted)
+        assert hypothesis.tokens[: len(prefix)] == prefix
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(phrases | st.just(()), st.integers(0, 30)), min_size=2, max_size=12))
+def test_the_answer_is_the_same_alone_and_in_any_batch(requests: list[tuple[tuple, int]]) -> None:
+    every = {
+        100 * number + source: DecodingOptions(
+            beam_size=3, phrases=wanted, max_length=18 + number, repetition_penalty=1.0 + 0.2 * (number % 2)
+        )
+        for number, (wanted, source) in enumerate(requests)
+    }
+    decoding = Decoding(3)
+    for number, (source, options) in enumerate(every.items()):
+        decoding.begin(source, options)
+        if number % 2:
+            decoding.step()
+    assert decoding.finish().answers == {source: alone(source, options) for source, options in every.items()}
+
+
+def test_the_score_is_that_of_the_tokens() -> None:
+    (answer,) = alone(3, DecodingOptions(beam_size=4, phrases=(((7, 8),), ((9,),)), max_length=30))
+    row, total = [22], 0.0
+    for token in answer.tokens:
+        said = logits(3, row).astype(np.float64)
+        total += said[token] - np.log(np.exp(said).sum())
+        row.append(token)
+    assert answer.score == pytest.approx(total / len(answer.tokens), rel=1e-5)
+
+
+def test_a_phrase_that_the_search_finds_by_itself_changes_nothing() -> None:
+    options = DecodingOptions(beam_size=1, max_length=12)
+    (plain,) = alone(1, options)
+    (answer,) = alone(1, DecodingOptions(beam_size=4, phrases=((plain.tokens[:2],),), max_length=12))
+    assert answer.tokens[:2] == plain.tokens[:2]
+
+
+def test_a_phrase_counts_once_and_the_longest_first() -> None:
+    table = PhraseTable((((5,),), ((4, 5),)))
+
+    def bank(*said: int) -> int:
+        state = 0
+        for token in said:
+            state = table.next(state, token)
+        return table.bank[state]
+
+    assert [bank(4), bank(4, 5), bank(4, 5, 6), bank(4, 5, 5), bank(5, 4, 6), bank(5, 4, 5)] == [1, 2, 2, 3, 1, 3]
+
+
+def test_a_phrase_that_is_forbidden_does_not_keep_the_search_from_its_end() -> None:
+    (answer,) = alone(2, DecodingOptions(beam_size=3, phrases=(((6,),),), bad_words=((6,),), max_length=10))
+    assert 6 not in answer.tokens
+    assert len(answer.tokens) <= 10
+
+
+def test_many_phrases_and_little_room_end_at_the_limit() -> None:
+    wanted = tuple(((token, token + 1),) for token in range(1, 20))
+    (answer,) = alone(2, DecodingOptions(beam_size=4, phrases=wanted, max_length=12))
+    assert len(answer.tokens) == 12
+    assert EOS not in answer.tokens
+
+
+@pytest.mark.parametrize("wanted", [(((),),), ((),), (((VOCABULARY,),),)])
+def test_a_phrase_of_nothing_or_of_unknown_tokens_is_refused(wanted: tuple) -> None:
+    with pytest.raises(InvalidRequest):
+        alone(1, DecodingOptions(beam_size=2, phrases=wanted))
+
+
+def test_phrases_need_a_beam() -> None:
+    with pytest.raises(InvalidRequest, match="use beam_size=2 or more"):
+        DecodingOptions(phrases=(((1,),),))
