@@ -5,8 +5,8 @@ are candidates of every row, however improbable. A beam keeps the best row of th
 every step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the model
 would say it itself survive beside those that only hurry.
 
-All of it is the affair of one sequence, and of plain lists: a beam has a few dozen candidates, for which a call of numpy costs
-more than the work.
+All of it is the affair of one sequence, and of plain lists: a beam has a few dozen candidates, for which a call of numpy
+costs more than the work.
 """
 
 from __future__ import annotations

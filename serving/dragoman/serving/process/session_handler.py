@@ -8,11 +8,12 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dragoman.errors import InvalidRequest, ServeError, ServerError
+from dragoman.search import DecodingOptions
 from dragoman.search.option_types import Integer, TokenLists, shown
 from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
 from dragoman.serving.failures import Failure, cause_of
@@ -136,7 +137,7 @@ class SessionHandler:
                 "model": bundle.settings.name,
                 "version": bundle.version,
                 "tokens": dataclasses.asdict(manifest.tokens),
-                "generation": dataclasses.asdict(options.usual or manifest.generation),
+                "generation": _told(options.usual or manifest.generation),
                 "source_tokens": source_tokens,
                 "prefix": [prefix for _ in source_tokens],
                 "target_vocabulary": manifest.dimensions.target_vocabulary,
@@ -204,3 +205,8 @@ def _step_answer(call: SessionCall) -> tuple[bytes, ...]:
         top.log_probs.astype("<f4", copy=False).tobytes(),
         top.logits.astype("<f4", copy=False).tobytes(),
     )
+
+
+def _told(generation: DecodingOptions) -> dict[str, Any]:
+    """A client decodes without the phrases of a glossary, and need not know of them."""
+    return {name: value for name, value in dataclasses.asdict(generation).items() if name != "phrases"}
