@@ -33,6 +33,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <thread>
 
 #if defined(__x86_64__)
@@ -60,8 +61,10 @@ void spin() {
 
 }  // namespace
 
-ThreadPool& ThreadPool::instance() {
-  static ThreadPool* const pool = new ThreadPool;  // never ends: helpers may poll it until the process does
+ThreadPool& ThreadPool::instance() noexcept {
+  // Never destroyed, because helpers may poll it until the process ends; and never allocated, which could fail.
+  alignas(ThreadPool) static unsigned char memory[sizeof(ThreadPool)];
+  static ThreadPool* const pool = new (memory) ThreadPool;
   return *pool;
 }
 

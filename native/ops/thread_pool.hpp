@@ -1,4 +1,4 @@
-// The threads of a process that compute together: its callers, and helpers that use the cores of callers who are away.
+// The threads of a process that compute together: its callers, and helpers that use the cores of absent callers.
 //
 // A decoder step is dozens of short pieces of work with microseconds between them. A helper that slept between two of them
 // would wake up too late for each, so it polls for work for a while before it sleeps. It helps only while fewer callers are
@@ -17,7 +17,7 @@ namespace dragoman {
 
 class ThreadPool {
  public:
-  static ThreadPool& instance();
+  static ThreadPool& instance() noexcept;
 
   // How many threads may compute at once. Helpers are started when they are first needed, and never end.
   void resize(int threads);

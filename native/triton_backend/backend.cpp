@@ -1,7 +1,7 @@
-// The Triton backend of our models: it hands a request's bytes to an engine process and sends back what that answers.
+// The Triton backend of dragoman's models: it forwards a request's bytes to an engine process and returns the answer.
 //
-// It runs inside the server, so nothing here parses, computes or trusts: that is the engine process's work. Triton
-// calls the functions at the end; nothing is thrown across that border.
+// It runs inside the server, so nothing here parses options or computes: that is the engine process's work. Triton calls
+// the functions at the end; no exception leaves them.
 #include <cstdlib>
 #include <memory>
 
@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kSupervisorVariable = "DRAGOMAN_SUPERVISOR";
 constexpr const char* kDetails = "DETAILS";
+constexpr const char* kUnknown = "an unknown exception in dragoman's backend";
 constexpr double kStartTimeout_s = 3600.0;  // a large model may take long; the supervisor gives up earlier and says why
 
 void check_api_version() {
@@ -57,6 +58,9 @@ class Backend {
     } catch (const std::exception& error) {
       log_error(error.what());
       return end_without_response(request);
+    } catch (...) {
+      log_error(kUnknown);
+      return end_without_response(request);
     }
     try {
       handle(model, request, reply);
@@ -65,11 +69,14 @@ class Backend {
     } catch (const std::exception& error) {
       log_error(error.what());
       if (reply) refuse(*reply, Failure::internal());
+    } catch (...) {
+      log_error(kUnknown);
+      if (reply) refuse(*reply, Failure::internal());
     }
   }
 
  private:
-  // `reply` is taken with the request: who has it when something is thrown has to answer.
+  // `reply` moves with the request: its owner has to answer when something is thrown.
   void handle(const Model& model, TRITONBACKEND_Request* request, std::unique_ptr<TritonReply>& reply) {
     Request asked{model.kind.value_or(Kind::answer), ""};
     read_inputs(request, model.inputs, client_.limits(), asked);
@@ -104,7 +111,7 @@ TRITONSERVER_Error* guarded(const Body& body) noexcept {
   } catch (const std::exception& error) {
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, error.what());
   } catch (...) {
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "an unknown exception in dragoman's backend");
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, kUnknown);
   }
 }
 

@@ -110,18 +110,25 @@ void EngineClient::submit(Request request, std::unique_ptr<Reply> reply) {
     place(pending, model);
   } catch (const RefusedRequest& refused) {
     pending->reply->fail(refused.failure);
-  } catch (const std::exception& error) {  // most likely no memory; it is answered here unless it has been already
+  } catch (const std::exception& error) {  // most likely no memory
     observer_.log_error(error.what());
-    bool is_open = pending->frame.request == 0;
-    {
-      const std::lock_guard<std::mutex> lock(guard_);
-      if (pending_.find(pending->frame.request)) {
-        pending_.remove(*pending);
-        is_open = true;
-      }
-    }
-    if (is_open) pending->reply->fail(Failure::internal());
+    refuse_unless_answered(pending);
+  } catch (...) {
+    observer_.log_error("an unknown exception while a request was accepted");
+    refuse_unless_answered(pending);
   }
+}
+
+void EngineClient::refuse_unless_answered(const PendingPointer& pending) {
+  bool is_open = pending->frame.request == 0;
+  {
+    const std::lock_guard<std::mutex> lock(guard_);
+    if (pending_.find(pending->frame.request)) {
+      pending_.remove(*pending);
+      is_open = true;
+    }
+  }
+  if (is_open) pending->reply->fail(Failure::internal());
 }
 
 void EngineClient::place(const PendingPointer& pending, const std::string& model) {

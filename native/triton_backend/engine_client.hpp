@@ -62,6 +62,7 @@ class EngineClient {
 
   // Under the lock.
   void place(const PendingPointer& pending, const std::string& model);
+  void refuse_unless_answered(const PendingPointer& pending);
   EnginePointer route(PendingRequest& pending, const std::string& model);
   void refuse_suspect(PendingRequest& pending);
   void give(const PendingPointer& pending, const EnginePointer& engine);
