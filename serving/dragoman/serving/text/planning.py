@@ -14,11 +14,13 @@ from dragoman.errors import InvalidRequest
 from dragoman.serving.text.blocks import Block, Blocks
 from dragoman.serving.text.document import Document, Part
 from dragoman.serving.text.fitting import Measure, pieces
-from dragoman.serving.text.sentences import line_spans, sentence_spans, stripped_span
+from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentence_spans, stripped_span
 
 __all__ = ["Splitting", "plan_document"]
 
 _Span = tuple[int, int]
+_SHORT = 512
+"""Characters. A longer text is worth looking for sentences in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,24 @@ def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: 
     Nothing is ever left out: what can't be made short enough is an InvalidRequest. Yields where a caller with other things
     to do should do them.
     """
+    if source.blocks and (short := _one_sentence(source, measure, splitting, lead)) is not None:
+        return short
     document = _Builder(lead)
     for gap, block in zip(source.gaps, source.blocks, strict=False):
         document.skip(gap)
         yield from _plan_block(document, block, measure, splitting)
     return document.built(source.gaps[-1])
+
+
+def _one_sentence(source: Blocks, measure: Measure, splitting: Splitting, lead: str) -> Document | None:
+    """The document of a text that is one sentence, as most are, without the cost of looking for more; None of any other."""
+    block = source.blocks[0]
+    text = block.text
+    if splitting.segmentation != "sentence" or len(source.blocks) > 1 or not 0 < len(text) <= _SHORT:
+        return None
+    if text[0].isspace() or text[-1].isspace() or not is_one_sentence(text, splitting.language) or not measure.fits(text):
+        return None
+    return Document((block.part(0, len(text)),), source.gaps, lead)
 
 
 def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: Splitting) -> Generator[None, None, None]:

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 
 from dragoman.serving.text.sentence_rules import CLOSING, OPENING, WIDE_MARKS, SentenceRules, rules_for
 
-__all__ = ["line_spans", "sentence_spans", "stripped_span", "weak_spans"]
+__all__ = ["is_one_sentence", "line_spans", "sentence_spans", "stripped_span", "weak_spans"]
 
+_LINE_END = re.compile(r"[\r\n\u2028\u2029\x0b\x0c]")
 _WIDE_WEAK_MARKS = "、，；："
 _WIDE_SET, _WIDE_WEAK_SET = frozenset(WIDE_MARKS), frozenset(_WIDE_WEAK_MARKS)
 _LINE = re.compile(r"[^\r\n\u2028\u2029\x0b\x0c]+")
@@ -58,6 +59,15 @@ def sentence_spans(text: str, language: str | None = None, start: int = 0, end: 
                 yield from _sentence(text, begin, match.end(), rules)
                 begin = match.end()
         yield from _sentence(text, begin, line_end, rules)
+
+
+def is_one_sentence(text: str, language: str | None = None) -> bool:
+    """Whether the first mark is the last: true of most short texts, and quickly seen. False may be wrong."""
+    if _LINE_END.search(text):
+        return False
+    rules = rules_for(language)
+    first = rules.ending.search(text)
+    return not rules.without_stops and (first is None or first.end() == len(text))
 
 
 def weak_spans(text: str, start: int, end: int, marks: str) -> Iterator[_Span | None]:

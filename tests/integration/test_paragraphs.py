@@ -1,0 +1,54 @@
+"""Paragraphs through a real server: they keep the quality of their sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+from served import Caller, Server
+
+TATOEBA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tatoeba-en-de" / "test.tsv"
+PARAGRAPHS, EACH = 12, 5
+
+
+@pytest.fixture(scope="module")
+def caller(server: Server) -> Iterator[Caller]:
+    caller = server.caller()
+    yield caller
+    caller.close()
+
+
+def in_paragraphs(texts: list[str]) -> list[str]:
+    return [" ".join(texts[at : at + EACH]) for at in range(0, len(texts), EACH)]
+
+
+@pytest.mark.skipif(not TATOEBA.is_file(), reason="the Tatoeba test set does not lie beside the project")
+def test_a_paragraph_keeps_the_quality_of_its_sentences(caller: Caller) -> None:
+    lines = TATOEBA.read_text(encoding="utf-8").splitlines()[: PARAGRAPHS * EACH]
+    sources, references = [line.split("\t")[0] for line in lines], [line.split("\t")[1] for line in lines]
+    expected = [in_paragraphs(references)]
+    one_by_one = sacrebleu.corpus_bleu(in_paragraphs(caller.translate(sources, split="none").best), expected).score
+    whole = sacrebleu.corpus_bleu(caller.translate(in_paragraphs(sources)).best, expected).score
+    assert whole >= 0.97 * one_by_one > 20
+
+
+def test_a_paragraph_is_its_sentences_with_the_spacing_between_them(caller: Caller) -> None:
+    first, second, third = "Where is the station?", "It is raining.", "Thank you very much!"
+    answer = caller.translate([f"  {first}  {second}\n\n\t{third}\r\n", first, second, third])
+    whole, *parts = answer.best
+    assert whole == f"  {parts[0]}  {parts[1]}\n\n\t{parts[2]}\r\n"
+    assert answer.details["texts"][0]["parts"] == 3
+
+
+def test_hypotheses_of_a_paragraph_are_made_of_those_of_its_sentences(caller: Caller) -> None:
+    first, second = "Where is the station?", "It is raining."
+    answer = caller.translate([f"{first} {second}", first, second], beam_size=3, num_hypotheses=3)
+    whole, one, other = answer.texts
+    assert whole == [f"{left} {right}" for left, right in zip(one, other, strict=True)]
+    counts, scores = answer.token_counts, answer.scores
+    assert counts[0] == [left + right for left, right in zip(counts[1], counts[2], strict=True)]
+    weighted = [(scores[1][n] * counts[1][n] + scores[2][n] * counts[2][n]) / counts[0][n] for n in range(3)]
+    assert scores[0] == pytest.approx(weighted, rel=1e-4)
