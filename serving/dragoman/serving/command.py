@@ -47,7 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listen.add_argument("--http-address", type=address_or_off, metavar="HOST:PORT|off", help="default: off")
     listen.add_argument("--allow-remote", action="store_true", help="let the embedded Triton listen beyond loopback")
     room = parser.add_argument_group("limits and resources")
-    room.add_argument("--device", choices=get_args(Device), default="cpu")
+    room.add_argument(
+        "--device",
+        choices=get_args(Device),
+        default="cpu",
+        help="tensorrt: the bundle's engines; cuda: its portable graphs (default: cpu; docs/gpu.md)",
+    )
+    room.add_argument("--gpu", type=gpu_number, metavar="N", help="which GPU, from 0 (default: 0)")
     room.add_argument(
         "--engines", type=count, default=1, metavar="N", help="engine processes per bundle; they share the load"
     )
@@ -112,6 +118,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         admin_token=_token(arguments.admin_token_file),
         engine=EngineOptions(
             device=arguments.device,
+            gpu=_gpu(arguments),
             threads=arguments.threads,
             max_batch=arguments.max_batch,
             max_queue=arguments.max_queue,
@@ -176,6 +183,12 @@ def _tls(arguments: argparse.Namespace) -> Tls | None:
     return Tls(arguments.tls_certificate.resolve(), arguments.tls_key.resolve(), arguments.tls_client_roots)
 
 
+def _gpu(arguments: argparse.Namespace) -> int:
+    if arguments.gpu is not None and arguments.device == "cpu":
+        raise UsageError(f"--gpu {arguments.gpu} only means something with --device tensorrt or --device cuda")
+    return arguments.gpu or 0
+
+
 def _token(path: Path | None) -> str:
     """The secret of the admin endpoints: the operator's, or a random one that nobody knows."""
     if path is None:
@@ -206,6 +219,13 @@ def count(text: str) -> int:
     """A whole number above 0."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return int(text)
+
+
+def gpu_number(text: str) -> int:
+    """A whole number from 0."""
+    if not text.isdigit() or len(text) > 4:
+        raise argparse.ArgumentTypeError(f"{text!r} must be the number of a GPU, from 0")
     return int(text)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
-from dragoman.errors import Overloaded, ServeError
+from dragoman.errors import Overloaded
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import (
     Engine,
@@ -19,9 +19,8 @@ from dragoman.serving.engine import (
     MemoryContract,
     ModelFacts,
     Sequence,
-    memory_contract,
 )
-from dragoman.serving.runtime.onnxruntime import OnnxRuntime
+from dragoman.serving.runtime.opening import ModelRuntime, open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
 __all__ = ["LoadedModel", "contract_of", "model_facts", "open_model"]
@@ -84,9 +83,7 @@ def open_model(bundle: Path, settings: RuntimeSettings | None = None, limits: En
     """Open the bundle, check its files, start its engine; `warm_up` is the caller's to call."""
     manifest = read_manifest(bundle)
     limits = limits or EngineLimits()
-    if settings is not None and settings.device == "tensorrt":
-        raise ServeError("--device tensorrt is not ready in this version; use --device cuda")
-    runtime = OnnxRuntime(bundle, manifest, settings)
+    runtime = open_runtime(bundle, manifest, settings or RuntimeSettings())
     facts = model_facts(manifest)
     tokenizer = open_tokenizer(bundle, manifest.tokenizer, manifest.tokens)
     contract = contract_of(manifest, limits, runtime)
@@ -107,9 +104,6 @@ def model_facts(manifest: Manifest) -> ModelFacts:
     )
 
 
-def contract_of(manifest: Manifest, limits: EngineLimits, runtime: OnnxRuntime) -> MemoryContract:
+def contract_of(manifest: Manifest, limits: EngineLimits, runtime: ModelRuntime) -> MemoryContract:
     """The memory contract of an engine for this bundle."""
-    files = sum(manifest.files[name].bytes for name in manifest.files if name.endswith((".bin", ".onnx")))
-    weights = 2 * files  # ONNX Runtime keeps most of them a second time, packed for its matrix products
-    facts, widest, copies = model_facts(manifest), 4 * manifest.dimensions.d_model, runtime.cache_copies
-    return memory_contract(limits, facts, runtime.layout, weights, widest, cache_copies=copies)
+    return runtime.contract(limits, model_facts(manifest))

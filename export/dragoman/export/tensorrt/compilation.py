@@ -68,6 +68,8 @@ def compile_engine(job: Job, keep_going: KeepGoing) -> None:
     config.progress_monitor = _monitor(trt, keep_going, stopped)
     if job.flavour == "tensorrt_rtx":  # the standard flavour builds for the GPU that it finds
         _set_capabilities(trt, config, job.compute_capabilities)
+        # The server gives every run its memory: contexts share it, and runs can be captured as CUDA graphs.
+        config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
     for profile in job.profiles:
         _add_profile(builder, config, profile)
     plan = builder.build_serialized_network(network, config)

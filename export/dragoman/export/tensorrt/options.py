@@ -19,14 +19,14 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """The largest shapes an engine takes; None leaves it to the model's own limit.
+    """The largest shapes an engine takes, at first those of a server's defaults; None leaves it to the model's own limit.
 
-    Each cache bucket is an optimisation profile of the decoder: short caches get kernels of their own instead of those
-    that were chosen for the longest one.
+    `max_batch` rows are decoded together: so many sequences greedily, fewer as beams. Each cache bucket is an optimisation
+    profile of the decoder: short caches get kernels of their own instead of those that were chosen for the longest one.
     """
 
-    max_batch: int = 32
-    max_beams: int = 8
+    max_batch: int = 128
+    max_beams: int = 16
     max_source_tokens: int | None = None
     cache_buckets: tuple[int, ...] = (32, 128)
 

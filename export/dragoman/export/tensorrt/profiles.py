@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dragoman.bundle.manifest import Dimensions, Graph, Profile
@@ -23,20 +23,38 @@ class _Range(NamedTuple):
     usual: int
     maximum: int
 
+    def times(self, other: _Range) -> _Range:
+        return _Range(*(one * two for one, two in zip(self, other, strict=True)))
+
+
+ONE = _Range(1, 1, 1)
+
 
 def profiles_of(graph: Graph, dimensions: Dimensions, limits: EngineLimits) -> tuple[Profile, ...]:
-    """One profile for an encoder, one a cache bucket for a decoder."""
+    """One profile for an encoder; for a decoder one a cache bucket and width: greedy rows, and beams."""
     source_tokens = _allowed_source_tokens(dimensions, limits)
     source = _Range(1, min(USUAL_SOURCE_TOKENS, source_tokens), source_tokens)
     batch = _Range(1, min(USUAL_BATCH, limits.max_batch), limits.max_batch)
     if graph.role == "encoder":
         return (_profile(graph, "all", {"batch": batch, "source": source}),)
-    width = _Range(1, min(USUAL_BEAMS, limits.max_beams), limits.max_beams)
-    rows = _Range(*(groups * beams for groups, beams in zip(batch, width, strict=True)))
-    ranges = {"groups": batch, "width": width, "rows": rows, "past_rows": rows, "source": source}
-    return tuple(
-        _profile(graph, f"cache {cache.maximum}", {**ranges, "cache": cache}) for cache in _cache_ranges(dimensions, limits)
-    )
+    profiles: list[Profile] = []
+    for kind, groups, width in _widths(limits):
+        rows = groups.times(width)
+        ranges = {"groups": groups, "width": width, "rows": rows, "past_rows": rows, "source": source}
+        profiles += [
+            _profile(graph, f"{kind}, cache {cache.maximum}", {**ranges, "cache": cache})
+            for cache in _cache_ranges(dimensions, limits)
+        ]
+    return tuple(profiles)
+
+
+def _widths(limits: EngineLimits) -> Iterator[tuple[str, _Range, _Range]]:
+    """How many sequences of how many rows: `max_batch` rows of one sequence each; beams of two take half as many."""
+    yield "greedy", _Range(1, min(USUAL_BATCH, limits.max_batch), limits.max_batch), ONE
+    if limits.max_beams > 1:
+        most = max(limits.max_batch // 2, 1)
+        width = _Range(2, min(USUAL_BEAMS, limits.max_beams), limits.max_beams)
+        yield "beams", _Range(1, min(USUAL_BATCH, most), most), width
 
 
 def _allowed_source_tokens(dimensions: Dimensions, limits: EngineLimits) -> int:

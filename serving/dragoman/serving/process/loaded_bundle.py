@@ -112,7 +112,7 @@ def load_bundle(settings: ProcessSettings) -> LoadedBundle:
     """Check the bundle's files, load its graphs, and translate something."""
     options = settings.engine
     limits = engine_limits(options, settings.limits.max_beam_size)
-    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0)
+    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0, device_id=options.gpu)
     loaded = open_model(settings.bundle, runtime, limits)
     _check_beam(loaded.manifest, limits)
     if options.max_memory_bytes is not None:

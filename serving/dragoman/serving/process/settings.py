@@ -19,6 +19,7 @@ class EngineOptions:
     """What the operator chose for every engine; None leaves it to the engine."""
 
     device: Device = "cpu"
+    gpu: int = 0
     threads: int | None = None
     max_batch: int | None = None
     max_queue: int | None = None

@@ -16,6 +16,7 @@ from dragoman.bundle.integrity import check_files
 from dragoman.bundle.manifest import Graph, Lowering, Manifest, StoredTensor
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.kv_cache import CacheLayout
+from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts, memory_contract
 from dragoman.serving.engine.runtime import Decoder, Encoded
 from dragoman.serving.runtime.encoding import DeviceEncoder, flat
 from dragoman.serving.runtime.native import NativeDecoder, can_ask
@@ -32,6 +33,8 @@ class OnnxRuntime:
     def __init__(self, bundle: Path, manifest: Manifest, settings: RuntimeSettings | None = None) -> None:
         self._settings = settings or RuntimeSettings()
         check_files(bundle, manifest)
+        self._file_bytes = sum(record.bytes for name, record in manifest.files.items() if name.endswith((".bin", ".onnx")))
+        self._widest = 4 * manifest.dimensions.d_model
         lowering = _lowering(manifest, self._settings)
         encoder, self._decoder_graph = manifest.graph("encoder", lowering), manifest.graph("decoder", lowering)
         self._threads = _thread_layout(self._settings, manifest, self._decoder_graph)
@@ -58,6 +61,11 @@ class OnnxRuntime:
             return self._device_encoder.encode(sources)
         inputs, lengths = flat(sources)
         return Encoded(self._encoder.run(self._cross_names, inputs), lengths)
+
+    def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
+        """What an engine with these limits may take."""
+        weights = 2 * self._file_bytes  # ONNX Runtime keeps most of them a second time, packed for its matrix products
+        return memory_contract(limits, model, self.layout, weights, self._widest, cache_copies=self.cache_copies)
 
     def decoder(self, width: int, sequences: int) -> Decoder:
         if self.pads:

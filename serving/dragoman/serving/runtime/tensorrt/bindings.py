@@ -1,0 +1,122 @@
+"""The Python bindings of TensorRT: `tensorrt_rtx_bindings`, or `tensorrt` for GPUs that TensorRT-RTX does not know.
+
+Both have the same classes. What only TensorRT-RTX has stands here: the check of an engine before it is loaded, the
+capture of CUDA graphs, and the cache of what it has compiled for this GPU.
+"""
+
+# ruff: noqa: ANN401 - the bindings have no types
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dragoman.bundle.manifest import Engine, Manifest, TensorSpec
+from dragoman.errors import BundleError, ServeError
+from dragoman.serving.runtime.tensorrt.device import Device
+
+__all__ = ["MODULES", "Bindings", "engines_of", "import_cuda"]
+
+MODULES = {"tensorrt_rtx": "tensorrt_rtx_bindings", "tensorrt": "tensorrt"}
+_EXTRAS = {"tensorrt_rtx": "tensorrt", "tensorrt": "tensorrt-standard"}
+_DATA_TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int64": "INT64", "int32": "INT32"}
+
+Import = Callable[[str], Any]
+
+
+def import_cuda(importing: Import = importlib.import_module) -> tuple[Any, Any]:
+    """The modules `cuda.bindings.runtime` and `cuda.bindings.driver`."""
+    runtime, driver = (_imported(f"cuda.bindings.{name}", "tensorrt", importing) for name in ("runtime", "driver"))
+    return runtime, driver
+
+
+def engines_of(manifest: Manifest, bundle: Path) -> dict[str, Engine]:
+    """The engine of each role; BundleError that says how to get them."""
+    engines: dict[str, Engine] = {engine.role: engine for engine in manifest.engines}
+    if {"encoder", "decoder"} <= set(engines):
+        return engines
+    if any(graph.lowering == "portable" for graph in manifest.graphs):
+        raise BundleError(f"{bundle} has no TensorRT engines; build them, on any machine: dragoman build-engines {bundle}")
+    raise BundleError(f"{bundle} has no TensorRT engines and no graphs to build them from; export it with --target tensorrt")
+
+
+class Bindings:
+    """One flavour of TensorRT."""
+
+    def __init__(self, flavour: str, importing: Import = importlib.import_module) -> None:
+        self.flavour, self.is_rtx = flavour, flavour == "tensorrt_rtx"
+        self._trt = _imported(MODULES[flavour], _EXTRAS[flavour], importing)
+        self.version = str(self._trt.__version__)
+        self._logger = self._trt.Logger(self._trt.Logger.WARNING)
+        self._runtime = self._trt.Runtime(self._logger)
+
+    def rebuild(self, bundle: Path) -> str:
+        """What to do about an engine that does not run here."""
+        flag = "" if self.is_rtx else " --flavour tensorrt"
+        return f"build it anew, which takes seconds: dragoman build-engines {bundle}{flag}"
+
+    def load(self, bundle: Path, entry: Engine, device: Device) -> Any:
+        """The engine on the GPU; BundleError when it was built for another release or for another GPU."""
+        if entry.version != self.version:
+            raise BundleError(
+                f"{entry.file} was built by {entry.flavour} {entry.version}, and {self.version}, which is installed, can't "
+                f"run it; {self.rebuild(bundle)}"
+            )
+        if device.compute_capability not in entry.compute_capabilities:
+            raise BundleError(
+                f"{entry.file} was built for compute capability {', '.join(entry.compute_capabilities)}, and GPU "
+                f"{device.number} has {device.compute_capability}; {self._for_this_gpu(bundle, device.compute_capability)}"
+            )
+        plan = (bundle / entry.file).read_bytes()
+        if self.is_rtx:  # looks at the header only, so that a foreign engine is never executed
+            validity, why = self._runtime.get_engine_validity(plan)
+            if validity == self._trt.EngineValidity.INVALID:
+                raise BundleError(f"{entry.file} can't run on GPU {device.number}: {why}; {self.rebuild(bundle)}")
+        engine = self._runtime.deserialize_cuda_engine(plan)
+        if engine is None:
+            raise BundleError(f"TensorRT {self.version} can't load {entry.file}; {self.rebuild(bundle)}")
+        return engine
+
+    def _for_this_gpu(self, bundle: Path, capability: str) -> str:
+        if self.is_rtx and f"SM{capability.replace('.', '')}" not in self._trt.ComputeCapability.__members__:
+            return (
+                "TensorRT-RTX does not know this GPU: pip install 'dragoman[tensorrt-standard]', and on this machine: "
+                f"dragoman build-engines {bundle} --flavour tensorrt"
+            )
+        return self.rebuild(bundle)
+
+    def check_tensor(self, engine: Any, spec: TensorSpec, way_out: str) -> None:
+        """BundleError when the engine's tensor is not what the manifest says."""
+        wanted, found = getattr(self._trt.DataType, _DATA_TYPES[spec.dtype]), engine.get_tensor_dtype(spec.name)
+        if found != wanted or engine.get_tensor_location(spec.name) != self._trt.TensorLocation.DEVICE:
+            raise BundleError(f"{spec.name} is {found} in the engine and {spec.dtype} in the manifest; {way_out}")
+
+    def runtime_config(self, engine: Any, *, capture: bool) -> Any:
+        """How its contexts run: on memory that we give them, captured as CUDA graphs where that pays."""
+        config = engine.create_runtime_config()
+        config.set_execution_context_allocation_strategy(self._trt.ExecutionContextAllocationStrategy.USER_MANAGED)
+        if self.is_rtx:
+            graphs = self._trt.CudaGraphStrategy
+            config.cuda_graph_strategy = graphs.WHOLE_GRAPH_CAPTURE if capture else graphs.DISABLED
+            # A kernel for exactly these shapes comes when it is compiled; a general one runs until then.
+            config.dynamic_shapes_kernel_specialization_strategy = self._trt.DynamicShapesKernelSpecializationStrategy.LAZY
+            config.set_runtime_cache(config.create_runtime_cache())  # all contexts share what was compiled
+        return config
+
+    def context(self, engine: Any, config: Any, profile: int, device: Device) -> Any:
+        context = engine.create_execution_context(config)
+        if context is None or not context.set_optimization_profile_async(profile, int(device.stream)):
+            raise ServeError(f"TensorRT can't make an execution context for profile {profile}; is the GPU's memory full?")
+        return context
+
+
+def _imported(module: str, extra: str, importing: Import) -> Any:
+    try:
+        return importing(module)
+    except (ImportError, OSError) as error:
+        raise ServeError(
+            f"device='tensorrt' needs the Python package {module}, which can't be loaded ({error}): "
+            f"pip install 'dragoman[{extra}]'"
+        ) from error

@@ -1,0 +1,224 @@
+"""The calls of `cuda.bindings.runtime` that the runtime makes, with memory of the host as memory of a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Where = Literal["device", "host"]
+POISON = 0xFF  # NaN in float16 and float32, -1 in integers
+
+
+class Fault(AssertionError):
+    """Something a real GPU would have answered with garbage, a crash or silence."""
+
+
+@dataclass
+class Memory:
+    """One allocation."""
+
+    start: int
+    size: int
+    where: Where
+    array: np.ndarray
+    freed: bool = False  # at this point of the stream
+
+    def poison(self, at: int = 0, size: int | None = None) -> None:
+        ctypes.memset(self.start + at, POISON, self.size - at if size is None else size)
+
+
+class CudaDouble:
+    """Has the functions of the module; `driver` has those of `cuda.bindings.driver`."""
+
+    cudaHostAllocDefault, cudaStreamNonBlocking = 0, 1
+
+    class cudaError_t(enum.IntEnum):
+        cudaSuccess = 0
+        cudaErrorMemoryAllocation = 2
+        cudaErrorInvalidDevice = 101
+
+    class cudaMemcpyKind(enum.IntEnum):
+        cudaMemcpyHostToHost = 0
+        cudaMemcpyHostToDevice = 1
+        cudaMemcpyDeviceToHost = 2
+        cudaMemcpyDeviceToDevice = 3
+
+    class cudaDeviceAttr(enum.IntEnum):
+        cudaDevAttrComputeCapabilityMajor = 75
+        cudaDevAttrComputeCapabilityMinor = 76
+        cudaDevAttrMemoryPoolsSupported = 115
+
+    class cudaMemPoolAttr(enum.IntEnum):
+        cudaMemPoolAttrReleaseThreshold = 4
+
+    def __init__(self, *, devices: int = 1, capability: tuple[int, int] = (8, 6), total_bytes: int = 8 << 30) -> None:
+        self.devices, self.capability, self.total_bytes = devices, capability, total_bytes
+        self.memories: list[Memory] = []
+        self.queue: list[Callable[[], None]] = []
+        self.copied: list[tuple[str, int]] = []  # direction and bytes of every copy
+        self.launches = 0
+        self.peak_bytes = 0
+        self._current = threading.local()
+        self.driver = self
+
+    # What the double's own parts ask.
+
+    def enqueue(self, work: Callable[[], None]) -> None:
+        self._on_device()
+        self.queue.append(work)
+
+    def memory(self, address: int, size: int, where: Where) -> Memory:
+        """The allocation that all these bytes lie in; Fault when there is none at this point of the stream."""
+        for memory in self.memories:
+            if memory.start <= address < memory.start + memory.size:
+                if memory.where != where:
+                    raise Fault(f"{memory.where} memory where {where} memory belongs")
+                if memory.freed:
+                    raise Fault(f"{address:#x} was freed")
+                if address + size > memory.start + memory.size:
+                    raise Fault(f"{size} bytes do not fit into the {memory.start + memory.size - address} that are left")
+                return memory
+        raise Fault(f"{address:#x} is no allocation")
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(memory.size for memory in self.memories if memory.where == "device")
+
+    # The module's functions, with its parameters' names.
+
+    def cuuint64_t(self, init_value: int) -> int:
+        return init_value
+
+    def cudaGetErrorString(self, error: int) -> tuple[int, bytes]:
+        return 0, self.cudaError_t(error).name.encode()
+
+    def cudaGetDeviceCount(self) -> tuple[int, int]:
+        return 0, self.devices
+
+    def cudaSetDevice(self, device: int) -> tuple[int]:
+        if device >= self.devices:
+            return (self.cudaError_t.cudaErrorInvalidDevice,)
+        self._current.device = device
+        return (0,)
+
+    def cudaDeviceGetAttribute(self, attr: int, device: int) -> tuple[int, int]:
+        values = {75: self.capability[0], 76: self.capability[1], 115: 1}
+        return 0, values[int(attr)]
+
+    def cudaDeviceGetDefaultMemPool(self, device: int) -> tuple[int, str]:
+        return 0, f"pool {device}"
+
+    def cudaMemPoolSetAttribute(self, memPool: str, attr: int, value: int) -> tuple[int]:
+        assert memPool.startswith("pool")
+        assert value > 0
+        return (0,)
+
+    def cudaMemGetInfo(self) -> tuple[int, int, int]:
+        self._on_device()
+        return 0, self.total_bytes - self.used_bytes, self.total_bytes
+
+    def cudaStreamCreateWithFlags(self, flags: int) -> tuple[int, int]:
+        self._on_device()
+        return 0, 7
+
+    def cudaMallocAsync(self, size: int, hStream: int) -> tuple[int, int]:
+        self._on_device()
+        assert hStream == 7
+        if self.used_bytes + size > self.total_bytes:
+            return self.cudaError_t.cudaErrorMemoryAllocation, 0
+        address = self._allocate(size, "device")
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        return 0, address
+
+    def cudaFreeAsync(self, devPtr: int, hStream: int) -> tuple[int]:
+        memory = self.memory(devPtr, 1, "device")
+        if memory.start != devPtr:
+            raise Fault("freed by an address that is not its own")
+        memory.freed = True
+
+        def work() -> None:
+            memory.poison()
+            self.memories.remove(memory)
+
+        self.enqueue(work)
+        return (0,)
+
+    def cudaHostAlloc(self, size: int, flags: int) -> tuple[int, int]:
+        self._on_device()
+        return 0, self._allocate(size, "host")
+
+    def cudaFreeHost(self, ptr: int) -> tuple[int]:
+        if self.queue:
+            raise Fault("host memory was freed while a copy of it may be under way")
+        memory = self.memory(ptr, 1, "host")
+        memory.poison()
+        self.memories.remove(memory)
+        return (0,)
+
+    def cudaMemsetAsync(self, devPtr: int, value: int, count: int, stream: int) -> tuple[int]:
+        self.memory(devPtr, count, "device")
+        self.enqueue(lambda: ctypes.memset(devPtr, value, count) and None)
+        return (0,)
+
+    def cudaMemcpyAsync(self, dst: int, src: int, count: int, kind: int, stream: int) -> tuple[int]:
+        return self.cudaMemcpy2DAsync(dst, count, src, count, count, 1, kind, stream)
+
+    def cudaMemcpy2DAsync(
+        self, dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
+    ) -> tuple[int]:
+        assert stream == 7
+        if width > dpitch or width > spitch:
+            raise Fault(f"rows of {width} bytes overlap at a pitch of {dpitch} or {spitch}")
+        to, of = {1: ("device", "host"), 2: ("host", "device"), 3: ("device", "device")}[int(kind)]
+        target, source = (
+            self.memory(dst, dpitch * (height - 1) + width, to),
+            self.memory(src, spitch * (height - 1) + width, of),
+        )
+        if target is source and max(dst, src) < min(dst + dpitch * height, src + spitch * height):
+            raise Fault("a copy onto itself")
+        rows = [(dst + row * dpitch, src + row * spitch) for row in range(height)]
+        sent = [ctypes.string_at(at, width) for _, at in rows] if of == "host" else None
+        if to == "host":  # whoever looks before the stream was waited for sees this
+            for at, _ in rows:
+                ctypes.memset(at, POISON, width)
+
+        def work() -> None:
+            if sent is not None and sent != [ctypes.string_at(at, width) for _, at in rows]:
+                raise Fault("host memory was changed while a copy of it was under way")
+            for at, found in rows:
+                ctypes.memmove(at, found, width)
+
+        self.enqueue(work)
+        self.copied.append(({1: "up", 2: "down", 3: "within"}[int(kind)], width * height))
+        return (0,)
+
+    def cudaStreamSynchronize(self, stream: int) -> tuple[int]:
+        self._on_device()
+        assert stream == 7
+        queue, self.queue = self.queue, []
+        for work in queue:
+            work()
+        return (0,)
+
+    def _on_device(self) -> None:
+        if not hasattr(self._current, "device"):
+            raise Fault("this thread has not said which GPU it means")
+
+    def _allocate(self, size: int, where: Where) -> int:
+        array = np.empty(size + 512, np.uint8)
+        memory = Memory((array.ctypes.data + 255) & ~255, size, where, array)
+        memory.poison()
+        self.memories.append(memory)
+        return memory.start
+
+
+def view(address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """The tensor that lies there."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_byte * size).from_address(address), dtype).reshape(shape)

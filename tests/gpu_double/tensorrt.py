@@ -1,0 +1,255 @@
+"""The classes of the TensorRT bindings that the runtime uses; an engine is the ONNX graph that it was built from."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from dragoman.bundle.manifest import Engine, Graph, Manifest
+from gpu_double.cuda import CudaDouble, Fault, view
+
+VERSION = "1.7.1.116"
+
+
+class DataType(enum.Enum):
+    FLOAT = "float32"
+    HALF = "float16"
+    BF16 = "bfloat16"
+    INT32 = "int32"
+    INT64 = "int64"
+
+
+def scratch_needed(shapes: dict[str, tuple[int, ...]]) -> int:
+    """Grows with every dimension, as a real engine's does."""
+    return 512 + 8 * sum(int(np.prod(shape)) for name, shape in shapes.items() if not name.startswith(("self_", "cross_")))
+
+
+class ContextDouble:
+    """IExecutionContext."""
+
+    def __init__(self, engine: EngineDouble, config: RuntimeConfigDouble) -> None:
+        self.engine, self.config = engine, config
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.at: dict[str, int] = {}
+        self.profile: int | None = None
+        self.scratch: tuple[int, int] = (0, 0)
+        self.sized: dict[str, tuple[int, ...]] = {}
+        self.captured: set[tuple] = set()  # what a CUDA graph was captured for
+
+    def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+        assert stream_handle == 7
+        self.profile = profile_index
+        return 0 <= profile_index < self.engine.num_optimization_profiles
+
+    def set_device_memory(self, memory: int, size: int) -> None:
+        self.engine.cuda.memory(memory, size, "device")
+        self.scratch = memory, size
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        assert self.profile is not None
+        profile = self.engine.entry.profiles[self.profile]
+        limits = zip(profile.minimum[name], shape, profile.maximum[name], strict=True)
+        if any(not least <= size <= most for least, size, most in limits):
+            return False
+        self.shapes[name] = tuple(shape)
+        return True
+
+    def infer_shapes(self) -> list[str]:
+        return [name for name in self.engine.inputs if name not in self.shapes]
+
+    def update_device_memory_size_for_shapes(self) -> int:
+        self.sized = dict(self.shapes)
+        return scratch_needed(self.shapes)
+
+    def set_tensor_address(self, name: str, memory: int) -> bool:
+        self.at[name] = memory
+        return name in self.engine.inputs | self.engine.outputs
+
+    def execute_async_v3(self, stream_handle: int) -> bool:
+        assert stream_handle == 7
+        engine, cuda = self.engine, self.engine.cuda
+        if self.sized != self.shapes:
+            raise Fault("the memory that these shapes need was never asked for")
+        shapes = self._all_shapes()
+        spans = {name: (self.at[name], self._bytes(name, shapes[name])) for name in shapes}
+        for name, (start, size) in spans.items():
+            cuda.memory(start, size, "device")
+            if start % 256:
+                raise Fault(f"{name} does not begin at a multiple of 256")
+        scratch = cuda.memory(*self.scratch, "device")
+        if self.scratch[1] < scratch_needed(self.shapes):
+            raise Fault("too little scratch memory")
+        spans["scratch"] = self.scratch
+        for output in (*engine.outputs, "scratch"):
+            for other, (start, size) in spans.items():
+                if other != output and max(start, spans[output][0]) < min(start + size, sum(spans[output])):
+                    raise Fault(f"{output} overlaps {other}")
+        at = dict(self.at)
+
+        def work() -> None:
+            scratch.poison()
+            feeds = {name: view(at[name], shapes[name], spec.dtype).copy() for name, spec in engine.inputs.items()}
+            self._check_feeds(feeds)
+            found = engine.session.run(list(engine.outputs), feeds)
+            for (name, spec), value in zip(engine.outputs.items(), found, strict=True):
+                assert value.shape == shapes[name], (name, value.shape, shapes[name])
+                view(at[name], shapes[name], spec.dtype)[...] = value
+
+        cuda.enqueue(work)
+        cuda.launches += 1
+        if self.config.cuda_graph_strategy == "WHOLE_GRAPH_CAPTURE":
+            key = (*sorted(shapes.items()), *sorted(at.items()), self.scratch)
+            engine.replays += key in self.captured
+            self.captured.add(key)
+        return True
+
+    def _all_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of inputs and outputs; Fault when inputs disagree about a named dimension."""
+        sizes: dict[str, int] = {}
+        for name, spec in self.engine.inputs.items():
+            for dimension, size in zip(spec.shape, self.shapes[name], strict=True):
+                if (sizes.setdefault(dimension, size) if isinstance(dimension, str) else dimension) != size:
+                    raise Fault(f"{name} is {self.shapes[name]}, but {dimension} is {sizes.get(dimension, dimension)}")
+        outputs = {
+            name: tuple(size if isinstance(size, int) else sizes[size] for size in spec.shape)
+            for name, spec in self.engine.outputs.items()
+        }
+        return self.shapes | outputs
+
+    def _bytes(self, name: str, shape: tuple[int, ...]) -> int:
+        spec = (self.engine.inputs | self.engine.outputs)[name]
+        return int(np.prod(shape)) * np.dtype(spec.dtype).itemsize
+
+    def _check_feeds(self, feeds: dict[str, np.ndarray]) -> None:
+        """A gather out of bounds reads foreign memory on a GPU; ONNX Runtime would say so, but not all of it."""
+        if "parents" in feeds:
+            assert feeds["parents"].min() >= 0
+            assert feeds["parents"].max() < len(feeds["self_key_0"]), "a parent is no row of the past"
+        lengths = feeds["source_lengths"]
+        longest = feeds["source_ids" if "source_ids" in feeds else "cross_key_0"].shape[1 if "source_ids" in feeds else 2]
+        assert lengths.min() >= 1, "a source without tokens"
+        assert lengths.max() <= longest, "a source that is longer than its cache"
+        for name, value in feeds.items():
+            if name.startswith(("self_", "cross_")) and not np.isfinite(value).all():
+                raise Fault(f"{name} holds numbers that nobody wrote")
+
+
+class RuntimeConfigDouble:
+    """IRuntimeConfig."""
+
+    cuda_graph_strategy = "DISABLED"
+    dynamic_shapes_kernel_specialization_strategy = "LAZY"
+    strategy = "STATIC"
+
+    def set_execution_context_allocation_strategy(self, strategy: str) -> None:
+        self.strategy = strategy
+
+    def create_runtime_cache(self) -> object:
+        return object()
+
+    def set_runtime_cache(self, cache: object) -> bool:
+        return True
+
+
+class EngineDouble:
+    """ICudaEngine."""
+
+    def __init__(self, cuda: CudaDouble, bundle: Path, entry: Engine, graph: Graph) -> None:
+        self.cuda, self.entry, self.graph = cuda, entry, graph
+        self.inputs = {spec.name: spec for spec in graph.inputs}
+        self.outputs = {spec.name: spec for spec in graph.outputs}
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(bundle / graph.file, options, providers=["CPUExecutionProvider"])
+        self.num_optimization_profiles = len(entry.profiles)
+        self.replays = 0  # runs that repeated a captured CUDA graph
+        self.contexts: list[ContextDouble] = []
+
+    def get_tensor_dtype(self, name: str) -> DataType:
+        return DataType((self.inputs | self.outputs)[name].dtype)
+
+    def get_tensor_location(self, name: str) -> str:
+        return "DEVICE"
+
+    def create_runtime_config(self) -> RuntimeConfigDouble:
+        return RuntimeConfigDouble()
+
+    def create_execution_context(self, runtime_config: RuntimeConfigDouble) -> ContextDouble:
+        assert runtime_config.strategy == "USER_MANAGED"
+        self.contexts.append(ContextDouble(self, runtime_config))
+        return self.contexts[-1]
+
+
+class RuntimeDouble:
+    """Runtime: knows the engines of the bundles that it was told of."""
+
+    def __init__(self, logger: object) -> None:
+        self.owner: TensorRtDouble
+
+    def get_engine_validity(self, buffer: bytes) -> tuple[str, list[str]]:
+        return self.owner.validity
+
+    def deserialize_cuda_engine(self, serialized_engine: bytes) -> EngineDouble | None:
+        known = self.owner.known.get(bytes(serialized_engine))
+        if known is None:
+            return None
+        engine = EngineDouble(self.owner.cuda, *known)
+        self.owner.engines[engine.graph.role] = engine
+        return engine
+
+
+def _names(*names: str) -> Any:
+    return types.SimpleNamespace(**{name: name for name in names}, __members__=dict.fromkeys(names))
+
+
+class TensorRtDouble:
+    """The module. `know` tells it which graph an engine file stands for."""
+
+    __version__ = VERSION
+    DataType = DataType
+    TensorLocation = _names("DEVICE", "HOST")
+    EngineValidity = _names("VALID", "SUBOPTIMAL", "INVALID")
+    ExecutionContextAllocationStrategy = _names("STATIC", "ON_PROFILE_CHANGE", "USER_MANAGED")
+    CudaGraphStrategy = _names("DISABLED", "WHOLE_GRAPH_CAPTURE")
+    DynamicShapesKernelSpecializationStrategy = _names("LAZY", "EAGER", "NONE")
+    ComputeCapability = _names("SM75", "SM80", "SM86", "SM89", "SM120", "SM121")
+
+    class Logger:
+        WARNING = 2
+
+        def __init__(self, min_severity: int) -> None:
+            pass
+
+    def __init__(self, cuda: CudaDouble) -> None:
+        self.cuda = cuda
+        self.known: dict[bytes, tuple[Path, Engine, Graph]] = {}
+        self.engines: dict[str, EngineDouble] = {}
+        self.validity: tuple[str, list[str]] = ("VALID", [])
+
+    def know(self, bundle: Path, manifest: Manifest) -> None:
+        for entry in manifest.engines:
+            graph = manifest.graph(entry.role, "portable")
+            self.known[(bundle / entry.file).read_bytes()] = bundle, entry, graph
+
+    def Runtime(self, logger: object) -> RuntimeDouble:
+        runtime = RuntimeDouble(logger)
+        runtime.owner = self
+        return runtime
+
+
+def importing_doubles(cuda: CudaDouble, trt: TensorRtDouble) -> Callable[[str], Any]:
+    """What the runtime imports its libraries with."""
+    modules = {"cuda.bindings.runtime": cuda, "cuda.bindings.driver": cuda.driver, "tensorrt_rtx_bindings": trt}
+
+    def importing(name: str) -> Any:
+        if name not in modules:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        return modules[name]
+
+    return importing

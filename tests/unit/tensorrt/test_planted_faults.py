@@ -1,0 +1,205 @@
+"""The double catches the mistakes that a GPU would answer with garbage: each is planted in the real runtime."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from dragoman.errors import ServerError
+from dragoman.serving.engine.kv_cache import CacheShape
+from dragoman.serving.runtime.tensorrt.decoder import TensorRtDecoder
+from dragoman.serving.runtime.tensorrt.device import Device, Rows
+from dragoman.serving.runtime.tensorrt.kv_cache import DeviceKVCache
+from gpu_double import CudaDouble, Fault
+from gpu_machine import Machine, step
+
+
+def test_without_a_fault_the_steps_go_well(machine: Machine) -> None:
+    decoder = machine.decoder()
+    assert step(decoder, 1).min() >= 0
+    assert step(decoder, 2, [[1, 0], [0, 0]]).min() >= 0
+
+
+def test_results_read_before_the_stream_was_waited_for_are_poison(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = machine.decoder()
+    monkeypatch.setattr(decoder._device, "synchronise", lambda: None)
+    assert (step(decoder, 1) == -1).all()
+
+
+def test_host_memory_that_changes_under_its_copy_is_caught(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = machine.decoder()
+    staging, send = decoder._staging, decoder._staging.send
+
+    def send_and_write() -> None:
+        send()
+        staging._views["tokens"][:] = 3
+
+    monkeypatch.setattr(staging, "send", send_and_write)
+    with pytest.raises(Fault, match="changed while a copy"):
+        step(decoder, 1)
+
+
+def test_a_second_encoder_call_waits_for_the_copy_of_the_first(machine: Machine) -> None:
+    """Both have the same shape, and so the same page-locked memory."""
+    runtime = machine.open()
+    first, second = runtime.encode([[5, 6, 7]]), runtime.encode([[9, 8]])
+    decoder = runtime.decoder(2, 2)
+    decoder.join(first, [0], [4])
+    decoder.join(second, [0], [4])
+    together = step(decoder, 0)
+    other = runtime.decoder(2, 2)
+    other.join(runtime.encode([[5, 6, 7], [9, 8]]), [0, 1], [4, 4])
+    assert np.array_equal(together, step(other, 0))
+
+
+def test_a_wrong_pitch_is_caught(machine: Machine) -> None:
+    runtime = machine.open()
+    buffer = runtime.device.allocate(4096)
+    with runtime.device, pytest.raises(Fault, match="overlap at a pitch"):
+        runtime.device.copy_rows(Rows(buffer.address, 16), Rows(buffer.address + 2048, 64), 64, 4)
+    with runtime.device, pytest.raises(Fault, match="do not fit"):
+        runtime.device.copy_rows(Rows(buffer.address, 1024), Rows(buffer.address, 64), 64, 8)
+
+
+def test_a_cache_that_is_laid_out_with_the_old_pitch_gives_other_tokens(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tokens() -> list[list[int]]:
+        decoder = machine.decoder()
+        found = [step(decoder, position).tolist() for position in range(1, 8)]
+        decoder.reserve(25)
+        return [*found, *(step(decoder, position).tolist() for position in range(8, 16))]
+
+    right = tokens()
+    monkeypatch.setattr(DeviceKVCache, "_rows", wrong_pitch)
+    with pytest.raises((Fault, AssertionError)):
+        assert tokens() == right
+
+
+def wrong_pitch(cache: DeviceKVCache, blocks: tuple) -> Rows:
+    buffer, _, first = blocks
+    pitch = 16 * cache._token_bytes
+    return Rows(buffer.address + first * cache._heads * pitch, pitch)
+
+
+def test_memory_that_nobody_wrote_is_caught(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "zero", lambda _self, _buffer: None)
+    with pytest.raises(Fault, match="nobody wrote"):
+        machine.decoder()
+
+
+def test_stale_rows_give_other_tokens(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequence leaves, and the last one takes its number: its keys must follow."""
+
+    def tokens() -> list[int]:
+        runtime = machine.open()
+        decoder = runtime.decoder(2, 3)
+        decoder.join(runtime.encode([[5, 6, 7], [8, 9], [11, 30, 31, 40]]), [0, 1, 2], [4, 4, 4])
+        step(decoder, 0)
+        decoder.leave(0)
+        return step(decoder, 1).tolist()
+
+    right = tokens()
+    monkeypatch.setattr(DeviceKVCache, "move", lambda *_: None)
+    assert tokens() != right
+
+
+def test_a_past_that_does_not_swap_gives_other_tokens(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tokens() -> list[list[int]]:
+        decoder = machine.decoder()
+        return [step(decoder, position, [[1, 0], [0, 0]]).tolist() for position in range(1, 6)]
+
+    right = tokens()
+    decoder = machine.decoder()
+    monkeypatch.setattr(decoder._cache, "stepped", lambda: None)
+    assert [step(decoder, position, [[1, 0], [0, 0]]).tolist() for position in range(1, 6)] != right
+
+
+def test_a_buffer_that_was_given_back_is_caught(machine: Machine) -> None:
+    decoder = machine.decoder()
+    decoder._best.clear()
+    with pytest.raises((Fault, KeyError)):
+        step(decoder, 1)
+
+
+def test_caches_that_were_given_back_are_caught(machine: Machine) -> None:
+    decoder = machine.decoder()
+    decoder._cache.resize(CacheShape(0, 0, 0), 0, [])
+    with pytest.raises(Fault, match="was freed"):
+        step(decoder, 1)
+
+
+def test_writing_the_present_over_the_past_is_caught(machine: Machine) -> None:
+    decoder = machine.decoder()
+    side = decoder._cache.side
+    for index, buffer in enumerate(decoder._cache._own[side]):
+        decoder._cache._own[1 - side][index] = buffer
+    decoder._executions = None
+    with pytest.raises(Fault, match="overlaps"):
+        step(decoder, 1)
+
+
+def test_a_shape_beyond_every_profile_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = machine.decoder()
+    monkeypatch.setattr(decoder, "_lengths_limit", (64, 64))
+    decoder.reserve(40)
+    with pytest.raises(ServerError, match="no profile"):
+        step(decoder, 1)
+
+
+def test_a_shape_beyond_the_chosen_profile_is_refused(machine: Machine) -> None:
+    runtime = machine.open()
+    execution = runtime.encoder.execution(0)
+    with pytest.raises(ServerError, match="takes no source_ids"):
+        execution.scratch_bytes({"source_ids": (1, 500), "source_lengths": (1,)})
+
+
+def test_too_little_scratch_memory_is_caught(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = machine.decoder()
+    scratch = decoder._engine._scratch
+    scratch.buffer = decoder._device.allocate(256)
+    with pytest.raises(Fault, match="scratch"):
+        step(decoder, 1)
+
+
+def test_a_thread_that_names_no_gpu_is_caught(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = machine.decoder()
+    found: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            step(decoder, 1)
+        except Fault as fault:
+            found.append(fault)
+
+    run_in_a_thread(work)
+    assert not found
+    monkeypatch.setattr(machine.cuda, "cudaSetDevice", lambda device: (0,))
+    run_in_a_thread(work)
+    assert "which GPU" in str(found[0])
+
+
+def run_in_a_thread(work: object) -> None:
+    thread = threading.Thread(target=work)  # type: ignore[arg-type]
+    thread.start()
+    thread.join()
+
+
+def test_the_double_is_poisoned_where_it_was_not_written() -> None:
+    cuda = CudaDouble()
+    cuda.cudaSetDevice(0)
+    device = Device(cuda, cuda, 0)
+    assert np.isnan(device.pinned((4,), np.float32).array).all()
+
+
+def test_a_decoder_holds_no_memory_when_nobody_is_left(machine: Machine) -> None:
+    decoder: TensorRtDecoder = machine.decoder()
+    decoder.leave(1)
+    decoder.leave(0)
+    decoder.release(1)
+    assert sum(decoder.held_slots) == 0
+    with decoder._device:
+        decoder._device.synchronise()
+    assert not decoder._cache._cross
