@@ -59,10 +59,16 @@ def test_an_encoder_has_one_profile_up_to_the_limits() -> None:
     assert profile.maximum == {"source_ids": (16, 100), "source_lengths": (16,)}
 
 
-def test_a_decoder_has_a_profile_for_each_cache_bucket_and_one_for_the_longest_target() -> None:
+def test_a_decoder_has_profiles_for_each_cache_bucket_and_for_the_longest_target() -> None:
     profiles = profiles_of(DECODER, DIMENSIONS, EngineLimits(cache_buckets=(32, 64, 512)))
     lengths = [(profile.minimum["self_key_0"][2], profile.maximum["self_key_0"][2]) for profile in profiles]
-    assert lengths == [(1, 32), (33, 64), (65, 200)]
+    assert lengths == [(1, 32), (33, 64), (65, 200)] * 2
+
+
+def test_greedy_rows_and_beams_have_profiles_of_their_own() -> None:
+    greedy, beams = profiles_of(DECODER, DIMENSIONS, EngineLimits(max_batch=64, max_beams=8, cache_buckets=()))
+    assert (greedy.minimum["tokens"], greedy.maximum["tokens"]) == ((1, 1), (64, 1))
+    assert (beams.minimum["tokens"], beams.maximum["tokens"]) == ((1, 2), (32, 8))
 
 
 @pytest.mark.parametrize("which", ["minimum", "usual", "maximum"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,5 +32,7 @@ def make_machine(tiny_gpu_bundle: tuple[Path, Manifest]) -> Callable[[CudaDouble
 
 
 @pytest.fixture
-def machine(make_machine: Callable[[CudaDouble], Machine]) -> Machine:
-    return make_machine(CudaDouble())
+def machine(make_machine: Callable[[CudaDouble], Machine]) -> Iterator[Machine]:
+    machine = make_machine(CudaDouble())
+    yield machine
+    machine.cuda.queue.clear()  # a planted fault in it would come up when the runtime is collected, in another test
