@@ -88,6 +88,37 @@ def google_model() -> bytes:
     return model.getvalue()
 
 
+MADLAD_LANGUAGES = ("en", "de", "pt", "zh_Latn")
+MADLAD_PIECES = 600
+
+
+@functools.cache
+def madlad_model() -> bytes:
+    """A sentencepiece model in MADLAD-400's layout: <unk> 0, <s> 1, </s> 2, bytes for what it does not know."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus()),
+        model_writer=model,
+        vocab_size=MADLAD_PIECES,
+        unk_id=0,
+        bos_id=1,
+        eos_id=2,
+        pad_id=-1,
+        byte_fallback=True,
+        user_defined_symbols=["<2translate>", *(f"<2{code}>" for code in MADLAD_LANGUAGES)],
+        minloglevel=2,
+        num_threads=1,
+    )
+    return model.getvalue()
+
+
+def madlad_files(directory: Path, **settings: object) -> None:
+    (directory / "spiece.model").write_bytes(madlad_model())
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
 def corpus() -> list[str]:
     lines = (files("dragoman.export") / "sentences.txt").read_text(encoding="utf-8").splitlines()
     return [word for line in lines for word in (line, *line.split())]
@@ -177,6 +208,14 @@ FAMILIES = {
     "T5 1.1": t5("T5", "gated-gelu", untied=True),
     "mT5": t5("MT5", "gated-gelu", untied=True),
     "UMT5": t5("UMT5", "gated-gelu", untied=True),
+    "MADLAD": Family(
+        "T5",
+        {**T5_LIKE, "vocab_size": MADLAD_PIECES, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+        | {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0},
+        madlad_files,
+        {"tokenizer_class": "T5Tokenizer", "extra_ids": 0},
+        untied=True,
+    ),
     "ByT5": Family(
         "T5",
         {**T5_LIKE, "vocab_size": 384, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},

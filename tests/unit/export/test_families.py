@@ -91,6 +91,11 @@ def test_languages_follow_the_pieces_in_the_order_of_the_family(tmp_path: Path) 
     small = read_checkpoint(FAMILIES["SMALL-100"].write(tmp_path / "small")).languages
     assert small is not None
     assert (small.source_place, small.target_place) == ("none", "source_before")
+    madlad = read_checkpoint(FAMILIES["MADLAD"].write(tmp_path / "madlad"))
+    assert madlad.languages is not None
+    assert (madlad.languages.source_place, madlad.languages.target_place) == ("none", "source_before")
+    assert set(madlad.languages.tokens) == {"en", "de", "pt", "zh_Latn"}
+    assert (madlad.tokens.pad, madlad.tokens.eos, madlad.tokens.decoder_start) == (1, 2, 0)
     mbart = read_checkpoint(FAMILIES["mBART"].write(tmp_path / "mbart", decoder_start_token_id=PIECES + 3)).languages
     assert mbart is not None
     assert (mbart.source_place, mbart.target_place, len(mbart.tokens)) == ("after", "decoder_start", 25)

@@ -17,6 +17,7 @@ from dragoman.export.checkpoint.files import read_json
 
 __all__ = ["AddedTokens", "prepare_tokenizer_json", "tokenizer_json_of_bpe"]
 
+BYTE_PIECES = {f"<0x{byte:02X}>" for byte in range(256)}
 BART_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
@@ -55,6 +56,7 @@ def prepare_tokenizer_json(path: Path, languages: re.Pattern[str] | None = None)
     size = max([*pieces.values(), *added.values()], default=-1) + 1
     text_size = max((at for at in pieces.values() if at not in special), default=-1) + 1
     _hide(model, special | set(matched.values()))
+    _spell_in_bytes(raw, pieces)
     raw.update(added_tokens=[], post_processor=None, truncation=None, padding=None)
     found = AddedTokens(size, added, tuple(sorted(special)), unknown, matched, _is_byte_level(raw), text_size)
     return json.dumps(raw, ensure_ascii=False), found
@@ -92,6 +94,16 @@ def _pieces(model: dict[str, Any]) -> tuple[dict[str, int], int | None]:
         return {str(piece): at for at, (piece, _) in enumerate(model["vocab"])}, model.get("unk_id")
     pieces = {str(piece): int(at) for piece, at in model["vocab"].items()}
     return pieces, pieces.get(model.get("unk_token") or "")
+
+
+def _spell_in_bytes(raw: dict[str, Any], pieces: dict[str, int]) -> None:
+    """What sentencepiece does with pieces for bytes: the unknown is spelt with them. Not every file says so."""
+    if raw["model"]["type"] != "Unigram" or BYTE_PIECES - pieces.keys():
+        return
+    raw["model"]["byte_fallback"] = True
+    if '"ByteFallback"' not in json.dumps(raw.get("decoder")):
+        decoders = [{"type": "ByteFallback"}, *([raw["decoder"]] if raw.get("decoder") else [])]
+        raw["decoder"] = {"type": "Sequence", "decoders": decoders}
 
 
 def _hide(model: dict[str, Any], special: set[int]) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dragoman.bundle.language_codes import parse_tag
 from dragoman.bundle.manifest import Languages, SpecialTokens, TokenizerFiles
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.files import read_json, read_settings, require_file
+from dragoman.export.checkpoint.sentencepiece_model import without_pieces
 from dragoman.export.checkpoint.tokenizer_json import AddedTokens, prepare_tokenizer_json, tokenizer_json_of_bpe
 from dragoman.export.checkpoint.vocabulary import check_pieces, check_vocabulary
 from dragoman.export.transformer import TransformerConfig
@@ -56,14 +58,14 @@ class TokenizerPlan:
     source_language: str | None = None
     target_language: str | None = None
     copied: dict[str, Path] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)
+    made: Mapping[str, str | bytes] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Put the tokenizer's files into `directory`."""
         for name, path in self.copied.items():
             shutil.copyfile(path, directory / name)
-        for name, text in self.made.items():
-            (directory / name).write_text(text, encoding="utf-8")
+        for name, made in self.made.items():
+            (directory / name).write_bytes(made if isinstance(made, bytes) else made.encode())
 
 
 def marian_plan(directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
@@ -139,7 +141,11 @@ def google_plan(
     unknown = processor.unk_id() if unknown is None else unknown
     beyond = range(count + offset, config.target_vocabulary)
     silent = (*range(offset), *control, unknown, tokens.pad, tokens.eos, *beyond)
-    return _sentencepiece_plan(model, languages, tokens, offset=offset, unknown=unknown, silent=silent)
+    plan = _sentencepiece_plan(model, languages, tokens, offset=offset, unknown=unknown, silent=silent)
+    if languages is None:
+        return plan
+    hidden = [token - offset for token in languages.tokens.values()]
+    return replace(plan, copied={}, made={model.name: without_pieces(model.read_bytes(), hidden)})
 
 
 def m2m100_plan(directory: Path, config: TransformerConfig, tokens: SpecialTokens, scheme: LanguageScheme) -> TokenizerPlan:
@@ -221,7 +227,8 @@ def languages_of(ids: dict[str, int], scheme: LanguageScheme, source: str | None
 
 
 def _prefix_languages(pieces: dict[str, int]) -> Languages | None:
-    ids = {match[1]: at for piece, at in pieces.items() if (match := LANGUAGE_PIECE.fullmatch(piece))}
+    matched = {match[1]: at for piece, at in pieces.items() if (match := LANGUAGE_PIECE.fullmatch(piece))}
+    ids = {code: at for code, at in matched.items() if parse_tag(code) is not None}  # <2translate> is none
     return Languages(ids, "none", "source_before") if ids else None
 
 
