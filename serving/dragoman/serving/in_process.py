@@ -40,9 +40,11 @@ class LoadedModel:
     def warm_up(self) -> None:
         """A real translation of each kind that is asked for most: the first run of a shape is slow, and may fail."""
         widest = min(self.engine.limits.max_beam_size, self.engine.limits.max_rows)
+        sizes = self.manifest.dimensions
+        source = tuple(self.tokenizer.encode(_SAMPLE)[: sizes.max_source_tokens])  # a token may be a single character
         for beam_size in sorted({1, min(self.manifest.generation.beam_size, widest)}):
-            options = DecodingOptions(beam_size=beam_size, max_length=16)
-            self.decode([tuple(self.tokenizer.encode(_SAMPLE))] * 2, options)
+            options = DecodingOptions(beam_size=beam_size, max_length=min(16, sizes.max_target_tokens))
+            self.decode([source] * 2, options)
 
     def translate(self, texts: Many[str], options: DecodingOptions | None = None) -> list[str]:
         """The best translation of each text."""

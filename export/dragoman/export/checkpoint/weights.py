@@ -17,7 +17,7 @@ from dragoman.errors import CheckpointError
 from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.transformer.linear import Linear
 
-__all__ = ["WeightNames", "load"]
+__all__ = ["JOINED", "WeightNames", "load"]
 
 JOINED = {"qkv": ("query", "key", "value"), "key_value": ("key", "value")}
 """Linear layers that we compute as one and checkpoints store apart."""

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from dragoman.errors import CheckpointError, UsageError
 from dragoman.export.checkpoint.formats.ctranslate2 import ArgosFormat, CTranslate2Format
+from dragoman.export.checkpoint.formats.fairseq import FairseqFormat
 from dragoman.export.checkpoint.formats.hugging_face import HuggingFaceFormat
+from dragoman.export.checkpoint.formats.own import OwnFormat
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference, SourceFormat
 from dragoman.export.checkpoint.formats.torch_transformer import TorchTransformerFormat
 
@@ -15,7 +17,9 @@ __all__ = ["FORMATS", "CompanionFiles", "OpenedSource", "Reference", "SourceForm
 FORMATS: tuple[SourceFormat, ...] = (
     CTranslate2Format(),
     ArgosFormat(),
+    OwnFormat(),
     TorchTransformerFormat(),
+    FairseqFormat(),
     HuggingFaceFormat(),
 )
 """In the order in which they are asked: those with a signature first, Hugging Face's, a mere config.json, last."""

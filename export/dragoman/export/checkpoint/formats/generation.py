@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError, InvalidRequest
 from dragoman.export.checkpoint.formats.description import Description
 from dragoman.search.options import DecodingOptions, from_mapping
@@ -10,7 +9,7 @@ from dragoman.search.options import DecodingOptions, from_mapping
 __all__ = ["described_generation"]
 
 
-def described_generation(description: Description, tokens: SpecialTokens, longest: int) -> DecodingOptions:  # noqa: ARG001
+def described_generation(description: Description, longest: int) -> DecodingOptions:
     """`generation` of a description: any option of a request, with the names that requests use. Greedy by default."""
     values = description.raw("generation", {})
     if not isinstance(values, dict):

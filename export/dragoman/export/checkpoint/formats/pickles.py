@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dragoman.errors import CheckpointError
 
-__all__ = ["Inert", "load_pickle", "plain", "state_dict"]
+__all__ = ["Inert", "load_pickle", "pickled_names", "plain", "state_dict"]
 
 NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
 OMEGACONF = ("AnyNode", "BooleanNode", "EnumNode", "FloatNode", "IntegerNode", "StringNode", "ValueNode", "PathNode")
@@ -61,6 +61,9 @@ INERT_NAMES = (
 """What fairseq and OpenNMT-py put beside their weights. A name added here can't do harm: nothing of it is imported."""
 
 DEEPEST, MOST_VALUES = 32, 1 << 20
+MOST_READ = 1 << 24
+PICKLE = b"\x80"
+SHORT_STRING = re.compile(rb"X(.)\x00\x00\x00", re.DOTALL)  # BINUNICODE and its length
 
 
 class Inert:
@@ -169,3 +172,24 @@ class _Plain:
             if inside in value.state:
                 return self.of(value.state[inside], depth + 1)
         return self.of(value.state, depth + 1)
+
+
+def pickled_names(path: Path) -> frozenset[str]:
+    """The strings at the beginning of a file of torch.save: enough to tell whose it is, without opening it."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                record = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
+                if record is None or archive.getinfo(record).compress_type != zipfile.ZIP_STORED:
+                    return frozenset()
+                with archive.open(record) as stream:
+                    content = stream.read(MOST_READ)
+        else:
+            with path.open("rb") as stream:
+                content = stream.read(MOST_READ)
+            if not content.startswith(PICKLE):
+                return frozenset()
+    except (OSError, zipfile.BadZipFile):
+        return frozenset()
+    strings = (content[found.end() : found.end() + found[1][0]] for found in SHORT_STRING.finditer(content))
+    return frozenset(string.decode("utf-8", errors="replace") for string in strings)

@@ -50,7 +50,7 @@ class TorchTransformerFormat:
         tokenizer = DescribedTokenizer(description, directory)
         tokens = tokenizer.special_tokens()
         plan = tokenizer.plan(config)
-        generation = described_generation(description, tokens, limits.target(config))
+        generation = described_generation(description, limits.target(config))
         description.check_read()
         return OpenedSource(
             name=directory.resolve().name,

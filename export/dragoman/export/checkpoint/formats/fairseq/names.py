@@ -1,0 +1,76 @@
+"""What fairseq calls the weights of its Transformer; old versions stacked the projections and numbered the norms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dragoman.export.checkpoint.formats.stacked import unstacked
+
+__all__ = ["FairseqNames", "modernised"]
+
+RENAMED = (
+    (r"\.self_attention_norm\.", ".self_attn_layer_norm."),
+    (r"\.cross_attention_norm\.", ".encoder_attn_layer_norm."),
+    (r"\.feed_forward_norm\.", ".final_layer_norm."),
+    (r"\.self_attention\.", ".self_attn."),
+    (r"\.cross_attention\.", ".encoder_attn."),
+    (r"\.feed_forward\.inner\.", ".fc1."),
+    (r"\.feed_forward\.outer\.", ".fc2."),
+    (r"\.(query|key|value)\.", lambda match: f".{match[1][0]}_proj."),
+    (r"\.output\.", ".out_proj."),
+    (r"\.positions\.", ".embed_positions."),
+    (r"coder\.embedding_norm\.", "coder.layernorm_embedding."),
+    (r"coder\.final_norm\.", "coder.layer_norm."),
+)
+IGNORED = re.compile(r"(en|de)coder\.(version|embed_positions\._float_tensor)")
+OLD_NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FairseqNames:
+    """One embedding or two, and an output projection that may be the target's."""
+
+    shared_embeddings: bool
+    tied_output: bool
+
+    def weight_names(self, ours: str) -> tuple[str, ...]:
+        """Where fairseq keeps our weight; the copies of a shared one must agree."""
+        output = ("decoder.output_projection.weight", "decoder.embed_out")
+        target = ("decoder.embed_tokens.weight", *(output if self.tied_output else ()))
+        if ours == "source_embedding.weight":
+            return ("encoder.embed_tokens.weight", *(target if self.shared_embeddings else ()))
+        if ours == "target_embedding.weight":
+            return target
+        if ours == "output.weight":
+            return output
+        name = ours
+        for pattern, replacement in RENAMED:
+            name = re.sub(pattern, replacement, name)
+        return (name,)
+
+    def is_optional(self, ours: str) -> bool:  # noqa: ARG002 - fairseq writes everything
+        """Nothing is."""
+        return False
+
+    def is_ignored(self, theirs: str) -> bool:
+        """Numbers of versions, and a buffer that only knows the type of the weights."""
+        return IGNORED.fullmatch(theirs) is not None
+
+
+def modernised(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The names of today for the weights of any version."""
+    return {_norm_named(name): tensor for name, tensor in unstacked(tensors).items()}
+
+
+def _norm_named(name: str) -> str:
+    found = re.fullmatch(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.(\d)(\..*)", name)
+    if found is None or int(found[3]) >= len(OLD_NORMS[found[1]]):
+        return name
+    return f"{found[1]}{found[2]}{OLD_NORMS[found[1]][int(found[3])]}{found[4]}"

@@ -1,0 +1,301 @@
+"""Checkpoints of fairseq, old and new, give the logits of the same model in transformers; what is missing is named."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
+from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint import Checkpoint, read_checkpoint
+from dragoman.export.checkpoint.formats import CompanionFiles
+from dragoman.export.verification.eager import EagerModel
+
+WIDTH, INNER, HEADS, LAYERS = 16, 24, 2, 2
+SOURCE = ["lo@@", "w", "low", "e@@", "r", "l@@", "o@@"]
+TARGET = [*SOURCE, "hoch", "tief"]
+SETTINGS: dict[str, Any] = {
+    "arch": "transformer_iwslt_de_en",
+    "task": "translation",
+    "source_lang": "en",
+    "target_lang": "de",
+    "data": "data-bin/wmt.en-de",
+    "max_source_positions": 40,
+    "max_target_positions": 40,
+    "share_all_embeddings": False,
+    "share_decoder_input_output_embed": True,
+    "activation_fn": "relu",
+    "layernorm_embedding": False,
+    "adaptive_softmax_cutoff": None,
+    **{f"{side}_layers": LAYERS for side in ("encoder", "decoder")},
+    **{f"{side}_embed_dim": WIDTH for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_embed_dim": INNER for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": HEADS for side in ("encoder", "decoder")},
+    **{f"{side}_normalize_before": True for side in ("encoder", "decoder")},
+    **{f"{side}_learned_pos": False for side in ("encoder", "decoder")},
+}
+
+
+def weights(source: int = len(SOURCE) + 4, target: int = len(TARGET) + 4, *, shared: bool = False) -> dict[str, Tensor]:
+    torch.manual_seed(3)
+    made: dict[str, Tensor] = {}
+
+    def linear(name: str, outputs: int, inputs: int) -> None:
+        made[f"{name}.weight"], made[f"{name}.bias"] = torch.randn(outputs, inputs) * 0.2, torch.randn(outputs) * 0.1
+
+    def norm(name: str) -> None:
+        made[f"{name}.weight"], made[f"{name}.bias"] = 1 + torch.randn(WIDTH) * 0.1, torch.randn(WIDTH) * 0.1
+
+    for side, rows, attentions in (("encoder", source, ("self",)), ("decoder", target, ("self", "encoder"))):
+        made[f"{side}.embed_tokens.weight"] = torch.randn(rows, WIDTH)
+        made[f"{side}.version"], made[f"{side}.embed_positions._float_tensor"] = torch.tensor([3.0]), torch.zeros(1)
+        norm(f"{side}.layer_norm")
+        for layer in range(LAYERS):
+            for attention in attentions:
+                for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                    linear(f"{side}.layers.{layer}.{attention}_attn.{projection}", WIDTH, WIDTH)
+                norm(f"{side}.layers.{layer}.{attention}_attn_layer_norm")
+            linear(f"{side}.layers.{layer}.fc1", INNER, WIDTH)
+            linear(f"{side}.layers.{layer}.fc2", WIDTH, INNER)
+            norm(f"{side}.layers.{layer}.final_layer_norm")
+    if shared:
+        made["encoder.embed_tokens.weight"] = made["decoder.embed_tokens.weight"]
+    made["decoder.output_projection.weight"] = made["decoder.embed_tokens.weight"]
+    return made
+
+
+def old_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """As fairseq 0.6 wrote them."""
+    made = dict(tensors)
+    del made["decoder.output_projection.weight"]
+    norms = {"self_attn_layer_norm": 0, "encoder_attn_layer_norm": 1}
+    for name in tensors:
+        owner, _, rest = name.partition("q_proj.")
+        if rest:
+            parts = [made.pop(f"{owner}{projection}_proj.{rest}") for projection in "qkv"]
+            made[f"{owner}in_proj_{rest}"] = torch.cat(parts)
+        for norm, at in norms.items():
+            if f".{norm}." in name:
+                made[name.replace(norm, f"layer_norms.{at}")] = made.pop(name)
+        if ".final_layer_norm." in name:
+            last = 1 if name.startswith("encoder") else 2
+            made[name.replace("final_layer_norm", f"layer_norms.{last}")] = made.pop(name)
+    return made
+
+
+def hydra(settings: dict[str, Any]) -> dict[str, Any]:
+    task = {"_name": settings["task"], **{name: settings[name] for name in ("source_lang", "target_lang", "data")}}
+    generation = {"beam": 3, "lenpen": 0.6, "max_len_b": 30, "no_early_stop": False}
+    return {"model": argparse.Namespace(**settings, _name="transformer"), "task": task, "generation": generation}
+
+
+def write(
+    directory: Path,
+    tensors: dict[str, Tensor] | None = None,
+    *,
+    new: bool = True,
+    extra: dict[str, Any] | None = None,
+    dictionaries: dict[str, list[str]] | None = None,
+    codes: bool = True,
+    **changes: Any,
+) -> Path:
+    """checkpoints/checkpoint_best.pt with data/ beside it, as people pack their models."""
+    settings = {**SETTINGS, **changes}
+    for name in ("checkpoints", "data"):
+        (directory / name).mkdir(parents=True)
+    named = {"en": SOURCE, "de": TARGET} if dictionaries is None else dictionaries
+    for language, pieces in named.items():
+        (directory / f"data/dict.{language}.txt").write_text(
+            "".join(f"{piece} {9 - at}\n" for at, piece in enumerate(pieces))
+        )
+    if codes:
+        (directory / "data/bpe.codes").write_text("#version: 0.2\nl o\nlo w</w>\n")
+    saved = {"args": None, "cfg": hydra(settings)} if new else {"args": argparse.Namespace(**settings)}
+    saved |= {"model": weights() if tensors is None else tensors, "extra_state": {"loss": np.float64(3.5)}, **(extra or {})}
+    torch.save(saved, directory / "checkpoints/checkpoint_best.pt", _use_new_zipfile_serialization=new)
+    return directory
+
+
+def in_transformers(tensors: dict[str, Tensor]) -> transformers.M2M100ForConditionalGeneration:
+    """M2M100 is fairseq's pre-norm Transformer with one embedding."""
+    rows = len(tensors["decoder.embed_tokens.weight"])
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (("layers", LAYERS), ("ffn_dim", INNER), ("attention_heads", HEADS))
+    }
+    config = transformers.M2M100Config(
+        vocab_size=rows,
+        d_model=WIDTH,
+        max_position_embeddings=40,
+        scale_embedding=True,
+        attn_implementation="eager",
+        **sides,
+    )
+    model = transformers.M2M100ForConditionalGeneration(config).eval()
+    named = {f"model.{name}": tensor for name, tensor in tensors.items() if "version" not in name and "_float" not in name}
+    embedding = named.pop("model.decoder.output_projection.weight")
+    missing, unknown = model.load_state_dict(
+        {**named, "model.shared.weight": embedding, "lm_head.weight": embedding}, strict=False
+    )
+    assert not [name for name in (*missing, *unknown) if "embed_positions" not in name]
+    return model
+
+
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize("renamed", [dict, old_names])
+def test_logits_are_those_of_the_same_model_in_transformers(
+    tmp_path: Path, new: bool, renamed: Callable[[dict[str, Tensor]], dict[str, Tensor]]
+) -> None:
+    shared = weights(len(TARGET) + 4, shared=True)
+    directory = write(
+        tmp_path / "m", renamed(shared), new=new, share_all_embeddings=True, dictionaries={"en": TARGET, "de": TARGET}
+    )
+    checkpoint = read_checkpoint(directory)
+    source, target = [7, 4, 9, 5, 2], [5, 8, 12, 4, 2]
+    ours = EagerModel(checkpoint.model, checkpoint.tokens).log_probs(source, target)
+    with torch.inference_mode():
+        inputs = {"input_ids": torch.tensor([source]), "decoder_input_ids": torch.tensor([[2, *target[:-1]]])}
+        theirs = in_transformers(shared)(**inputs).logits[0].log_softmax(-1).numpy()
+    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+def test_file_and_directory_are_the_same_source(tmp_path: Path) -> None:
+    directory = write(tmp_path / "model")
+    whole, file = read_checkpoint(directory), read_checkpoint(directory / "checkpoints/checkpoint_best.pt")
+    assert whole.config == file.config
+    assert whole.card.name == file.card.name == "model"
+    assert (whole.card.source_language, whole.card.target_language) == ("en", "de")
+    assert (whole.generation.beam_size, whole.generation.length_penalty, whole.generation.max_length) == (3, 0.6, 30)
+
+
+def tokenizer_of(checkpoint: Checkpoint, directory: Path) -> Tokenizer:
+    directory.mkdir()
+    checkpoint.tokenizer_plan.write(directory)
+    return open_tokenizer(directory, checkpoint.tokenizer, checkpoint.tokens)
+
+
+def test_codes_of_subword_nmt_are_applied(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(read_checkpoint(write(tmp_path / "model")), tmp_path / "bundle")
+    assert tokenizer.encode("low lor </s>") == [6, 4, 8, 3, 3, 3, 3, 2]  # "lo@@ r", and "</s>" in pieces nobody knows
+    assert tokenizer.decode([4, 5, 11, 2]) == "low hoch"
+
+
+def test_without_marks_words_are_tokens(tmp_path: Path) -> None:
+    words = {"en": [f"w{at}" for at in range(len(SOURCE))], "de": [f"v{at}" for at in range(len(TARGET))]}
+    checkpoint = read_checkpoint(write(tmp_path / "model", dictionaries=words, codes=False))
+    tokenizer = tokenizer_of(checkpoint, tmp_path / "bundle")
+    assert tokenizer.encode("w1 w0 x") == [5, 4, 3, 2]
+    assert tokenizer.decode([6, 4, 2]) == "v2 v0"
+
+
+def test_files_that_lie_elsewhere_are_named(tmp_path: Path) -> None:
+    directory = write(tmp_path / "model", codes=False)
+    (tmp_path / "elsewhere").mkdir()
+    (directory / "data").rename(tmp_path / "elsewhere/data")
+    codes = tmp_path / "elsewhere/merges"
+    codes.write_text("#version: 0.2\nl o\n")
+    with pytest.raises(CheckpointError, match=r"dict\.\*\.txt are missing; looked in .*--dictionaries"):
+        read_checkpoint(directory)
+    found = CompanionFiles(dictionaries=tmp_path / "elsewhere/data", bpe_codes=codes)
+    assert read_checkpoint(directory, companions=found).config.source_vocabulary == len(SOURCE) + 4
+
+
+def test_dictionaries_without_languages_are_told_apart_by_size(tmp_path: Path) -> None:
+    named = {"x": TARGET, "y": SOURCE}
+    checkpoint = read_checkpoint(write(tmp_path / "m", dictionaries=named, source_lang=None, target_lang=None, data=""))
+    assert (checkpoint.card.source_language, checkpoint.card.target_language) == ("y", "x")
+
+
+UNKNOWN_LANGUAGES = {"source_lang": None, "target_lang": None, "data": ""}
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"codes": False}, "codes of subword-nmt .* missing; looked in .*data.*--bpe-codes"),
+    ({"dictionaries": {"en": SOURCE[:-1], "de": TARGET}}, r"dict\.en\.txt has 10 tokens .* 11 rows"),
+    ({"dictionaries": {"a": SOURCE, "b": SOURCE, "c": TARGET}, **UNKNOWN_LANGUAGES}, "can't be told"),
+    ({"dictionaries": {"en": ["one", "two three four"], "de": TARGET}}, r"dict\.en\.txt has 6 tokens"),
+    ({"arch": "lightconv_wmt_en_de", "new": False}, "'lightconv_wmt_en_de'"),
+    ({"task": "multilingual_translation"}, "'multilingual_translation'"),
+    ({"adaptive_softmax_cutoff": [1000]}, "adaptive_softmax_cutoff"),
+    ({"decoder_embed_dim": 32}, "encoder_embed_dim=16 and decoder_embed_dim=32"),
+    ({"activation_fn": "tanh"}, "'tanh'"),
+    ({"encoder_layers": "2"}, "encoder_layers"),
+    ({"encoder_layers": 3}, "missing: encoder.layers.2"),
+    ({"encoder_attention_heads": 5}, "5 heads"),
+    ({"max_source_positions": 1 << 40}, "max_source_positions"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(write(tmp_path / "model", **changes))
+
+
+class Runs:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_nothing_in_the_file_is_run(tmp_path: Path, new: bool) -> None:
+    ran = tmp_path / "it ran"
+    directory = write(tmp_path / "model", extra={"last_optimizer_state": Runs(ran)}, new=new)
+    with pytest.raises(CheckpointError, match=r"mkdir.*nothing of it was run"):
+        read_checkpoint(directory)
+    assert not ran.exists()
+
+
+class Node:
+    """What the classes of omegaconf keep, without omegaconf."""
+
+    def __init__(self, **state: object) -> None:
+        self.__dict__.update(state)
+
+
+def omegaconf_classes(monkeypatch: pytest.MonkeyPatch) -> tuple[type, type]:
+    made = []
+    monkeypatch.setitem(sys.modules, "omegaconf", types.ModuleType("omegaconf"))
+    for module, name in (("omegaconf.dictconfig", "DictConfig"), ("omegaconf.nodes", "AnyNode")):
+        kind = type(name, (Node,), {"__module__": module})
+        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+        setattr(sys.modules[module], name, kind)
+        made.append(kind)
+    return made[0], made[1]
+
+
+def test_omegaconf_is_not_needed_to_read_its_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    container, node = omegaconf_classes(monkeypatch)
+    plain = hydra(SETTINGS)
+    model = {name: node(_val=value, _parent=None) for name, value in {**SETTINGS, "_name": "transformer"}.items()}
+    cfg = container(_content={**plain, "model": container(_content=model, _metadata=None)})
+    directory = write(tmp_path / "model", extra={"cfg": cfg})
+    assert read_checkpoint(directory).config.encoder_layers == LAYERS
+
+
+def test_settings_nested_without_end_are_refused(tmp_path: Path) -> None:
+    deep: dict[str, Any] = {}
+    deep["again"] = deep
+    directory = write(tmp_path / "model", extra={"cfg": {"model": deep}})
+    with pytest.raises(CheckpointError, match="without end"):
+        read_checkpoint(directory)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "model") / "checkpoints/checkpoint_best.pt"
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(CheckpointError, match="truncated or corrupt"):
+        read_checkpoint(path, format_name="fairseq")
