@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +50,9 @@ def pieces_plan(  # noqa: PLR0917 - all that goes into the entry
     special = {tokens.pad, tokens.eos, tokens.decoder_start, *silent}
     if tokens.unknown is not None:
         special.add(tokens.unknown)
-    unheard = special if vocabularies.is_shared else {*around[0], *around[1], tokens.unknown}
+    unheard: set[int | None] = {*special} if vocabularies.is_shared else {*around[0], *around[1], tokens.unknown}
+    names = {piece for piece, index in vocabularies.target.items() if index in special}
+    unheard |= {index for piece, index in vocabularies.source.items() if piece in names}
     made = {"source_vocabulary.json": _without(vocabularies.source, unheard)}
     named = {"source_vocabulary": "source_vocabulary.json"}
     if not vocabularies.is_shared:
@@ -75,7 +78,7 @@ def pieces_plan(  # noqa: PLR0917 - all that goes into the entry
     )
 
 
-def _without(pieces: dict[str, int], special: set[int | None] | set[int]) -> str:
+def _without(pieces: dict[str, int], special: AbstractSet[int | None]) -> str:
     return json.dumps({piece: index for piece, index in pieces.items() if index not in special}, ensure_ascii=False)
 
 

@@ -1,0 +1,247 @@
+"""Checkpoints of OpenNMT-py give the logits of torch's own pre-norm layers with the same weights."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dragoman.bundle.tokenizer import open_tokenizer
+from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint import read_checkpoint
+from dragoman.export.checkpoint.formats import CompanionFiles
+from dragoman.export.verification.eager import EagerModel
+
+WIDTH, INNER, LAYERS = 16, 24, 2
+SPECIALS = ["<unk>", "<blank>", "<s>", "</s>"]
+SOURCE, TARGET = [*SPECIALS, "ein", "zwei", "drei"], [*SPECIALS, "one", "two", "three", "four"]
+OPTIONS: dict[str, Any] = {
+    "encoder_type": "transformer",
+    "decoder_type": "transformer",
+    "layers": LAYERS,
+    "heads": 2,
+    "transformer_ff": INNER,
+    "position_encoding": True,
+    "position_encoding_type": "SinusoidalInterleaved",
+    "max_relative_positions": 0,
+    "self_attn_type": "scaled-dot",
+    "pos_ffn_activation_fn": "relu",
+}
+
+
+def paper_positions(length: int) -> Tensor:
+    table = [[(math.sin, math.cos)[i % 2](p / 10000 ** ((i - i % 2) / WIDTH)) for i in range(WIDTH)] for p in range(length)]
+    return torch.tensor(table)
+
+
+class Layers(nn.Module):
+    """torch's layers with ε 1e-6, which OpenNMT-py's are the same as."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        torch.manual_seed(11)
+        settings: dict[str, Any] = {"dropout": 0.0, "layer_norm_eps": 1e-6, "batch_first": True, "norm_first": True}
+        norm = nn.LayerNorm(WIDTH, 1e-6)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(WIDTH, 2, INNER, **settings), LAYERS, norm, enable_nested_tensor=False
+        )
+        self.decoder = nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(WIDTH, 2, INNER, **settings), LAYERS, nn.LayerNorm(WIDTH, 1e-6)
+        )
+        self.source, self.target = nn.Embedding(len(SOURCE), WIDTH), nn.Embedding(len(TARGET), WIDTH)
+        self.generator = nn.Linear(WIDTH, len(TARGET))
+        for name, parameter in self.named_parameters():
+            nn.init.normal_(parameter, 1.0 if "norm" in name and "weight" in name else 0.0, 0.3)
+            if not bias and "attn" in name and "bias" in name:
+                nn.init.zeros_(parameter)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        sides = [
+            embedding(ids) * WIDTH**0.5 + paper_positions(ids.shape[1])
+            for embedding, ids in ((self.source, source), (self.target, target))
+        ]
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        return self.generator(self.decoder(sides[1], self.encoder(sides[0]), tgt_mask=causal))
+
+
+RENAMED = (
+    ("encoder.layers.", "encoder.transformer."),
+    ("decoder.layers.", "decoder.transformer_layers."),
+    ("multihead_attn", "context_attn"),
+    ("linear1", "feed_forward.w_1"),
+    ("linear2", "feed_forward.w_2"),
+    ("out_proj", "final_linear"),
+    ("coder.norm", "coder.layer_norm"),
+)
+NORMS = {
+    "encoder": ("layer_norm", "feed_forward.layer_norm"),
+    "decoder": ("layer_norm_1", "layer_norm_2", "feed_forward.layer_norm"),
+}
+
+
+def in_their_names(layers: Layers, bias: bool, positions: bool) -> dict[str, Tensor]:
+    made: dict[str, Tensor] = {}
+    for name, tensor in layers.state_dict().items():
+        side = name.split(".")[0]
+        if side not in NORMS or (not bias and "attn" in name and "bias" in name):
+            continue
+        theirs = name
+        for at, norm in enumerate(NORMS[side], start=1):
+            theirs = theirs.replace(f".norm{at}.", f".{norm}.")
+        for old, new in RENAMED:
+            theirs = theirs.replace(old, new)
+        if "in_proj_" not in theirs:
+            made[theirs] = tensor
+            continue
+        for projection, part in zip(("query", "keys", "values"), tensor.chunk(3), strict=True):
+            made[theirs.replace("in_proj_", f"linear_{projection}.")] = part.clone()
+    for side, embedding in (("encoder", layers.source), ("decoder", layers.target)):
+        made[f"{side}.embeddings.make_embedding.emb_luts.0.weight"] = embedding.weight.data
+        if positions:
+            made[f"{side}.embeddings.make_embedding.pe.pe"] = paper_positions(50)[:, None]
+    return made
+
+
+def write(
+    path: Path,
+    *,
+    bias: bool = True,
+    positions: bool = True,
+    old: bool = False,
+    vocab: Any = None,
+    extra: Any = None,
+    **options: Any,
+) -> Path:
+    layers = Layers(bias)
+    prefix = "0." if old else ""
+    saved = {
+        "model": in_their_names(layers, bias, positions),
+        "generator": {f"{prefix}{name}": tensor for name, tensor in layers.generator.state_dict().items()},
+        "opt": argparse.Namespace(**{**OPTIONS, **options}),
+        "vocab": {"src": SOURCE, "tgt": TARGET, "data_task": "seq2seq"} if vocab is None else vocab,
+        "optim": extra,
+    }
+    torch.save(saved, path)
+    return path
+
+
+@pytest.mark.parametrize(("bias", "positions", "old"), [(True, True, True), (False, False, False)])
+def test_logits_are_those_of_torchs_layers(tmp_path: Path, bias: bool, positions: bool, old: bool) -> None:
+    checkpoint = read_checkpoint(write(tmp_path / "model.pt", bias=bias, positions=positions, old=old))
+    source, target = [4, 6, 5, 4], [5, 7, 4, 3]
+    with torch.inference_mode():
+        theirs = Layers(bias).eval()(torch.tensor([source]), torch.tensor([[2, *target[:-1]]]))[0].log_softmax(-1)
+    ours = EagerModel(checkpoint.model, checkpoint.tokens).log_probs(source, target)
+    np.testing.assert_allclose(ours, theirs.numpy(), atol=2e-5)
+
+
+def test_words_are_tokens_and_nothing_is_added_to_sources(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(write(tmp_path / "model.pt"))
+    (tmp_path / "bundle").mkdir()
+    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
+    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    assert tokenizer.encode("drei ein <s> vier") == [6, 4, 0, 0]
+    assert tokenizer.decode([4, 7, 3]) == "one four"
+
+
+class Kept:
+    def __init__(self, **state: object) -> None:
+        self.__dict__.update(state)
+
+
+def test_vocabularies_of_torchtext_are_read_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {}
+    for module, name in (
+        ("torchtext.vocab", "Vocab"),
+        ("torchtext.data.field", "Field"),
+        ("onmt.inputters.text_dataset", "TextMultiField"),
+    ):
+        kinds[name] = type(name, (Kept,), {"__module__": module})
+        parts = module.split(".")
+        for depth in range(1, len(parts) + 1):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), types.ModuleType(module))
+        setattr(sys.modules[module], name, kinds[name])
+    vocab = {
+        side: kinds["TextMultiField"](fields=[(side, kinds["Field"](vocab=kinds["Vocab"](itos=pieces)))])
+        for side, pieces in (("src", SOURCE), ("tgt", TARGET))
+    }
+    path = write(tmp_path / "model.pt", vocab=vocab)
+    pairs = write(
+        tmp_path / "older.pt",
+        vocab=[(side, kinds["Vocab"](itos=pieces)) for side, pieces in (("src", SOURCE), ("tgt", TARGET))],
+    )
+    expected = read_checkpoint(write(tmp_path / "lists.pt")).tokenizer_plan
+    assert read_checkpoint(path).tokenizer_plan == read_checkpoint(pairs).tokenizer_plan == expected
+
+
+PIECES = {"src": [*SPECIALS, "▁ein", "▁zwei", "s"], "tgt": TARGET}
+MARKED = {"src": [*SPECIALS, "ein@@", "zwei", "s"], "tgt": TARGET}
+JOINED = {"src": [*SPECIALS, "ein￭", "zwei", "s"], "tgt": TARGET}
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"max_relative_positions": 20}, "max_relative_positions=20 .*relative or rotary"),
+    ({"max_relative_positions": -1}, "max_relative_positions=-1"),
+    ({"encoder_type": "brnn"}, "encoder_type='brnn'"),
+    ({"self_attn_type": "average"}, "self_attn_type='average'"),
+    ({"layer_norm": "rms"}, "layer_norm='rms'"),
+    ({"copy_attn": True}, "copy_attn=True"),
+    ({"position_encoding_type": "SinusoidalConcat"}, "SinusoidalConcat"),
+    ({"pos_ffn_activation_fn": "gated-silu"}, "'gated-silu'"),
+    ({"heads": 3}, "3 heads"),
+    ({"layers": 3}, "missing: encoder.transformer.2"),
+    ({"transformer_ff": 20}, "misshaped"),
+    ({"vocab": {"src": [*SOURCE, "vier"], "tgt": TARGET}}, "ids up to 7, the embedding has 7 rows"),
+    ({"vocab": {"src": SOURCE, "tgt": ["<unk>", "one"]}}, "lacks <blank>"),
+    ({"vocab": {"src": SOURCE}}, "no list of pieces for 'tgt'"),
+    ({"vocab": 7}, "neither a mapping"),
+    ({"vocab": PIECES}, "--spm"),
+    ({"vocab": MARKED}, "--bpe-codes"),
+    ({"vocab": JOINED}, "OpenNMT Tokenizer"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(write(tmp_path / "model.pt", **changes))
+
+
+def test_codes_are_taken_from_where_they_are_named(tmp_path: Path) -> None:
+    codes = tmp_path / "codes"
+    codes.write_text("#version: 0.2\ne i\nei n\n")
+    checkpoint = read_checkpoint(write(tmp_path / "model.pt", vocab=MARKED), companions=CompanionFiles(bpe_codes=codes))
+    (tmp_path / "bundle").mkdir()
+    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
+    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    assert tokenizer.encode("eins") == [4, 6]
+
+
+class Runs:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return os.mkdir, (str(self.marker),)
+
+
+def test_nothing_in_the_file_is_run(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.pt", extra=Runs(tmp_path / "it ran"))
+    with pytest.raises(CheckpointError, match=r"mkdir.*nothing of it was run"):
+        read_checkpoint(path)
+    assert not (tmp_path / "it ran").exists()
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.pt")
+    os.truncate(path, path.stat().st_size - 300)
+    with pytest.raises(CheckpointError, match=r"truncated or corrupt|no format"):
+        read_checkpoint(path)
