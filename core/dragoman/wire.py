@@ -12,6 +12,7 @@ from enum import Enum
 
 __all__ = [
     "BUNDLE_FIELDS",
+    "CHECK_FIELDS",
     "DECODER",
     "DETAILS_FIELDS",
     "ENCODER",
@@ -68,8 +69,8 @@ OPTIONS = Tensor("OPTIONS", "BYTES", (1,), optional=True)
 """A JSON object, UTF-8. For translate, translate_stream and encoder: the fields of DecodingOptions that differ from the
 model's own, and beside them `source_language` and `target_language` (BCP 47, or the model's own codes), `task` (one of
 the bundle's), `task_prefix` (text before each source), `request_id`, `timeout_ms`, `priority` ("interactive" | "batch"),
-`prefix_text` (forced start of the translation), `split` ("sentence" | "line" | "none"), `cache` (false: do not answer
-from the response cache)."""
+`prefix_text` (forced start of the translation), `split` ("sentence" | "line" | "none"), `on_suspicion` ("ignore" |
+"report" | "retry"), `cache` (false: do not answer from the response cache)."""
 
 TRANSLATION = Tensor("TRANSLATION", "BYTES", (-1, -1))
 """(texts, hypotheses), best first."""
@@ -85,6 +86,10 @@ DETAILS = Tensor("DETAILS", "BYTES", (1,))
 `request_id` and `texts`: for each text `source_tokens`, `target_tokens` and `score` (of its best hypothesis),
 `queue_ms`, `first_token_ms` and `total_ms` (all from the arrival at the server), `steps`, `parts` (sentences it was
 split into), `cached`, `finish` ("eos" | "length")."""
+
+CHECK_FIELDS = ("suspicious", "sentences")
+"""Of each text, when `on_suspicion` is not "ignore": how many sentences were suspicious, and for each of the first 256
+`length_ratio`, `suspicions` ("short" | "long" | "repetition" | "unfinished") and `second` ("replaced" | "kept" | null)."""
 
 DETAILS_FIELDS = ("wire_version", "model", "version", "request_id", "texts")
 TEXT_FIELDS = (

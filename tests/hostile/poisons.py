@@ -14,7 +14,16 @@ WHOLE = (
     *("decoder_start", "forced_bos", "forced_eos", "top_k", "seed"),
 )
 REAL = ("length_penalty", "repetition_penalty", "temperature", "top_p", "timeout_ms")
-TEXTS = ("early_stopping", "prefix_text", "source_language", "target_language", "request_id", "priority", "split")
+TEXTS = (
+    "early_stopping",
+    "prefix_text",
+    "source_language",
+    "target_language",
+    "request_id",
+    "priority",
+    "split",
+    "on_suspicion",
+)
 LISTS = ("prefix", "bad_words")
 SWITCHES = ("sampling", "cache")
 OPTIONS = (*WHOLE, *REAL, *TEXTS, *LISTS, *SWITCHES)

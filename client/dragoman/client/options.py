@@ -48,6 +48,7 @@ class RequestOptions(TypedDict, total=False):
     task: str | None
     task_prefix: str | None
     split: Segmentation | None
+    on_suspicion: Literal["ignore", "report", "retry"] | None
     priority: Literal["interactive", "batch"] | None
     cache: bool | None
     request_id: str | None
@@ -70,7 +71,11 @@ class FileOptions(LineOptions, total=False):
 
 _DECODING = frozenset(spec.name for spec in fields(DecodingOptions))
 _SENT = frozenset(RequestOptions.__annotations__) - {"timeout_s"}
-_CHOICES = {"split": get_args(Segmentation), "priority": ("interactive", "batch")}
+_CHOICES = {
+    "split": get_args(Segmentation),
+    "on_suspicion": ("ignore", "report", "retry"),
+    "priority": ("interactive", "batch"),
+}
 
 
 _TEXTUAL = ("source_language", "target_language", "task", "task_prefix", "prefix_text", "request_id")

@@ -96,6 +96,12 @@ SESSIONS = Metric("dragoman_sessions", "gauge", "Open client-driven sessions")
 CACHE_HITS = Metric("dragoman_response_cache_hits_total", "counter", "Texts answered from the response cache")
 CACHE_MISSES = Metric("dragoman_response_cache_misses_total", "counter", "Texts not found in the response cache")
 CACHE_BYTES = Metric("dragoman_response_cache_bytes", "gauge", "Size of the response cache")
+SUSPICIONS = Metric(
+    "dragoman_suspicious_sentences_total",
+    "counter",
+    "Sentences whose translation was suspicious: reported, or translated again and kept or replaced",
+    "outcome",
+)
 RESTARTS = Metric("dragoman_restarts_total", "counter", "Restarts by the supervisor: engine or triton", "what")
 
 METRICS = (
@@ -122,6 +128,7 @@ METRICS = (
     CACHE_HITS,
     CACHE_MISSES,
     CACHE_BYTES,
+    SUSPICIONS,
     RESTARTS,
 )
 

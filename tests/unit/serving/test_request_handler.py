@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 
 from dragoman.bundle.languages import LanguageResolver, language_resolver
 from dragoman.errors import Overloaded, ServeError, ServerError
+from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process import request_handler
+from dragoman.serving.process.omission_guard import OmissionGuard
+from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.requests import PartOwner
 from dragoman.serving.process.task_queue import TaskQueue
@@ -288,6 +291,82 @@ class TestCache:
         server.finish()
         server.ask(2, "hello")
         assert not server.finish().details(2)["texts"][0]["cached"]
+
+
+class TestOmissionGuard:
+    """With `on_suspicion`: the fake model ends few sentences, which is suspicious."""
+
+    TEXT = "one\n\n seven of them"
+
+    def guarded(self, number: int, server: Server, kind: Kind = Kind.TRANSLATE, **options: object) -> dict[str, Any]:
+        server.ask(number, self.TEXT, kind=kind, **options)
+        server.finish()
+        return cast("dict[str, Any]", server.details(number, kind)["texts"][0])
+
+    def counted(self, server: Server) -> dict[str, float]:
+        changes = server.recorder.take_changes()
+        return {label: amount for name, label, amount in changes if name == "dragoman_suspicious_sentences_total"}
+
+    def test_nothing_is_told_of_sentences_unless_asked(self) -> None:
+        server = Server()
+        assert "sentences" not in self.guarded(1, server)
+        assert self.counted(server) == {}
+
+    def test_a_report_changes_nothing_but_the_details(self) -> None:
+        server = Server()
+        told = self.guarded(1, server, on_suspicion="report")
+        assert server.texts(1) == [alone(self.TEXT)]
+        assert (told["parts"], told["suspicious"], len(told["sentences"])) == (2, 2, 2)
+        assert all("unfinished" in each["suspicions"] and each["second"] is None for each in told["sentences"])
+        assert self.counted(server) == {"reported": 2}
+
+    def test_a_suspicious_sentence_is_translated_again_and_the_better_one_is_taken(self) -> None:
+        server = Server()
+        told = self.guarded(1, server, on_suspicion="retry")
+        wide = [alone(part, beam_size=4, no_repeat_ngram_size=3) for part in ("one", "seven of them")]
+        greedy = [alone(part) for part in ("one", "seven of them")]
+        expected = [
+            better if each["second"] == "replaced" else first
+            for better, first, each in zip(wide, greedy, told["sentences"], strict=True)
+        ]
+        assert server.texts(1) == ["\n\n ".join(expected)]
+        assert sum(self.counted(server).values()) == 2
+
+    def test_a_sentence_that_can_not_be_submitted_again_keeps_its_translation(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        server = Server()
+        submit = server.engine.submit
+
+        def refuse_the_second(sequence: Sequence) -> None:
+            if sequence.options.beam_size > 1:
+                raise _Full
+            submit(sequence)
+
+        monkeypatch.setattr(server.engine, "submit", refuse_the_second)
+        told = self.guarded(1, server, on_suspicion="retry")
+        assert [each["second"] for each in told["sentences"]] == [None, None]
+        assert server.texts(1) == [alone(self.TEXT)]
+
+    def test_a_stream_joined_is_the_translation(self) -> None:
+        server = Server(cache_bytes=0)
+        self.guarded(1, server, on_suspicion="retry")
+        self.guarded(2, server, kind=Kind.STREAM, on_suspicion="retry")
+        chunks = [frame.parts[0].decode() for _, frame in server.sent if frame.request == 2]
+        assert "".join(chunks) == server.texts(1)[0]
+
+    def test_the_cache_keeps_what_was_found(self) -> None:
+        server = Server()
+        first = self.guarded(1, server, on_suspicion="report")
+        again = self.guarded(2, server, on_suspicion="report")
+        assert (again["cached"], again["sentences"]) == (True, first["sentences"])
+        assert not self.guarded(3, server)["cached"]
+
+    @pytest.mark.parametrize(
+        ("asked", "min_length", "expected"), [("ignore", 0, 400), ("report", 0, 56), ("retry", 0, 56), ("retry", 70, 70)]
+    )
+    def test_endless_repetition_ends_early(self, asked: Any, min_length: int, expected: int) -> None:
+        decoding = DecodingOptions(max_length=400, min_length=min_length)
+        bounded = OmissionGuard.bounded(RequestOptions(decoding, on_suspicion=asked), decoding, 10)
+        assert bounded.max_length == expected
 
 
 class TestEndings:
@@ -563,7 +642,8 @@ class TestFaults:
         count = data.draw(st.integers(1, 5))
         for number in range(count):
             kind = data.draw(st.sampled_from([Kind.TRANSLATE, Kind.STREAM]))
-            server.ask(number, *data.draw(texts), kind=kind, prefix_text=data.draw(st.sampled_from(["", "a"])))
+            options = {"on_suspicion": data.draw(st.sampled_from(["ignore", "retry"]))}
+            server.ask(number, *data.draw(texts), kind=kind, prefix_text=data.draw(st.sampled_from(["", "a"])), **options)
             if data.draw(st.booleans()):
                 server.turn()
         server.finish()
@@ -584,6 +664,7 @@ def test_every_request_gets_one_last_answer_and_the_right_one(data: st.DataObjec
         if action == "ask":
             number = len(asked)
             options: dict[str, object] = {"beam_size": data.draw(st.integers(1, 2)), "cache": data.draw(st.booleans())}
+            options["on_suspicion"] = data.draw(st.sampled_from(["ignore", "report"]))
             asked[number] = (data.draw(st.lists(words, min_size=1, max_size=4)), options)
             server.ask(number, *asked[number][0], **options)
         elif action == "turn":

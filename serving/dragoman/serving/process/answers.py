@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from dragoman.serving.engine import Timings
 from dragoman.serving.text.joining import TextHypothesis
+from dragoman.serving.text.suspicion import Suspicion
 from dragoman.wire import WIRE_VERSION
 
-__all__ = ["TextAnswer", "details", "translation_parts"]
+__all__ = ["Second", "SentenceCheck", "TextAnswer", "details", "translation_parts"]
+
+
+Second = Literal["replaced", "kept"]
+"""What became of a suspicious translation when there was a second one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceCheck:
+    """What the omission guard found: why a sentence's translation was suspicious, and what became of a second one."""
+
+    length_ratio: float
+    suspicions: tuple[Suspicion, ...] = ()
+    second: Second | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +39,13 @@ class TextAnswer:
     source_tokens: int
     parts: int
     finish: str
+    checks: tuple[SentenceCheck, ...] | None = None
+    suspicious: int = 0
 
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return 400 + sum(200 + 4 * len(hypothesis.text) for hypothesis in self.hypotheses)
+        return 400 + 120 * len(self.checks or ()) + sum(200 + 4 * len(hypothesis.text) for hypothesis in self.hypotheses)
 
 
 def translation_parts(answers: Sequence[TextAnswer], encoded_details: bytes) -> tuple[bytes, ...]:
@@ -69,11 +87,19 @@ def details(model: str, version: str, request_id: str, texts: Sequence[tuple[Tex
                     "parts": answer.parts,
                     "cached": cached,
                     "finish": answer.finish,
+                    **_checked(answer),
                 }
                 for answer, timings, cached in texts
             ],
         }
     ).encode()
+
+
+def _checked(answer: TextAnswer) -> dict[str, object]:
+    """CHECK_FIELDS, of requests that ask for them."""
+    if answer.checks is None:
+        return {}
+    return {"suspicious": answer.suspicious, "sentences": [dataclasses.asdict(check) for check in answer.checks]}
 
 
 def _number(score: float) -> float | None:

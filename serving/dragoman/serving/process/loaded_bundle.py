@@ -53,6 +53,17 @@ class LoadedBundle:
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
 
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end a translation."""
+        return frozenset(self.manifest.tokens.ends)
+
+    @property
+    def widest_beam(self) -> int:
+        """The widest beam that one request may have."""
+        limits = self.engine.limits
+        return min(limits.max_beam_size, limits.max_rows, self.settings.limits.max_beam_size)
+
     def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
         """The parts that `text` is translated in: its sentences, its lines, or itself."""
         language = self.languages.leading_token(text)

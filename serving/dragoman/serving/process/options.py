@@ -22,6 +22,7 @@ from dragoman.errors import InvalidRequest
 from dragoman.search.constraints import check_tokens
 from dragoman.search.option_types import Boolean, Choice, Number, OptionType, Text, refuse_unknown
 from dragoman.search.options import DECODING_OPTIONS, DecodingOptions, from_mapping
+from dragoman.serving.text.suspicion import OnSuspicion
 from dragoman.wire import Limits
 
 __all__ = ["OptionsReader", "Priority", "RequestOptions", "parse_object"]
@@ -45,6 +46,7 @@ class RequestOptions:
     priority: Priority = "interactive"
     prefix_text: str = ""
     split: Segmentation | None = None
+    on_suspicion: OnSuspicion = "ignore"
     cache: bool = True
     source_language: str | None = None
     target_language: str | None = None
@@ -63,7 +65,10 @@ class RequestOptions:
     def cache_key(self, text: str) -> tuple[object, ...]:
         """Everything that changes the translation of `text`."""
         source = self.source_language  # decides where sentences end
-        return text, self.decoding, self.prefix_text, self.split, source, self.language_tokens, self.task_prefix
+        return (
+            *(text, self.decoding, self.prefix_text, self.split, self.on_suspicion),
+            *(source, self.language_tokens, self.task_prefix),
+        )
 
 
 class OptionsReader:
@@ -85,6 +90,7 @@ class OptionsReader:
             "priority": Choice(get_args(Priority)),
             "prefix_text": Text(limits.max_options_bytes),
             "split": Choice(get_args(Segmentation)),
+            "on_suspicion": Choice(get_args(OnSuspicion)),
             "cache": Boolean(),
             "source_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),

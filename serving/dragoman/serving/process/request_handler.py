@@ -20,6 +20,7 @@ from dragoman.serving.process.answers import TextAnswer, details, translation_pa
 from dragoman.serving.process.arrivals import read_arrival
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
+from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
@@ -53,6 +54,7 @@ class RequestHandler:
         self._engine: Engine = bundle.engine
         self._metrics = RequestMetrics(recorder, bundle.settings.probe_id, bundle.settings.log_requests)
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
+        self._guard = OmissionGuard(bundle.ends, bundle.widest_beam, recorder)
         self._share = FairShare(bundle.engine.limits)
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
         self._parked: dict[TranslationRequest, None] = {}  # they have their share; the longest parked first
@@ -157,12 +159,14 @@ class RequestHandler:
 
     def _sequence(self, request: TranslationRequest, owner: PartOwner, part: Part) -> Sequence:
         options = request.options
+        source = options.language_tokens.wrap(self._bundle.tokenizer.encode(owner.text.document.lead + part.text))
+        decoding = self._first_options(request) if owner.position == 0 else options.decoding
         return Sequence(
-            options.language_tokens.wrap(self._bundle.tokenizer.encode(owner.text.document.lead + part.text)),
-            part.options(self._first_options(request) if owner.position == 0 else options.decoding),
+            source,
+            self._guard.bounded(options, part.options(decoding), len(source)),
             priority=options.priority,
             deadline_s=request.deadline_s,
-            stream=request.wants_stream,
+            stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
             arrived_s=request.arrived_s,
             owner=owner,
         )
@@ -229,17 +233,33 @@ class RequestHandler:
             self._fail(request, error)
 
     def _take_result(self, part: PartOwner, sequence: Sequence) -> None:
-        request, text, position = part
+        request, text, position, _ = part
         if request.ended:
             return
         if sequence.error is not None:
             raise sequence.error
         self._metrics.part_done(request, sequence)
-        best = text.take(position, sequence, self._bundle.tokenizer.decode)
+        check = None
+        if request.options.on_suspicion != "ignore":
+            if self._is_translated_again(part, sequence):
+                return
+            sequence, check = self._guard.chosen(part, sequence)
+        best = text.take(position, sequence, self._bundle.tokenizer.decode, check)
         if request.stream is not None:
             self._send_chunk(request, request.stream.finished(position, best))
         if text.is_complete:
             self._take_answer(request, text)
+
+    def _is_translated_again(self, part: PartOwner, sequence: Sequence) -> bool:
+        """A suspicious sentence goes to the engine once more, in the place that it has just left."""
+        if (again := self._guard.again(part, sequence)) is None:
+            return False
+        try:
+            self._engine.submit(again)
+        except Overloaded:
+            return False  # what there is must do
+        self._share.take(part.request, again)
+        return True
 
     def _take_answer(self, request: TranslationRequest, text: TextState) -> None:
         """All parts of a text are back."""

@@ -11,7 +11,7 @@ from dragoman.search import DecodingOptions
 from dragoman.serving import engine
 from dragoman.serving.engine import Timings
 from dragoman.serving.link.channel import Channel
-from dragoman.serving.process.answers import TextAnswer
+from dragoman.serving.process.answers import SentenceCheck, TextAnswer
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.task_queue import Task
 from dragoman.serving.text.document import Document
@@ -19,6 +19,9 @@ from dragoman.serving.text.joining import JoinedHypothesis, TextHypothesis
 from dragoman.serving.text.stream import TextStream
 
 __all__ = ["PartOwner", "TextState", "TranslationRequest"]
+
+_MOST_CHECKS = 256
+"""Of one text, in DETAILS; a text of thousands of sentences would drown in them."""
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -39,14 +42,20 @@ class TextState:
         self._early: dict[int, list[TextHypothesis]] = {}  # parts whose predecessors are not back
         self._joined, self._width = 0, 0
         self._finish, self._source_tokens = "eos", 0
+        self._checks: dict[int, SentenceCheck] = {}
+        self._suspicious = 0
 
     def plan(self, document: Document, num_hypotheses: int) -> None:
         """These are the parts; nothing of them is back."""
         self.document = document
         self._columns = [JoinedHypothesis(document.gaps[0]) for _ in range(num_hypotheses)]
 
-    def take(self, part: int, sequence: engine.Sequence, decode: Decode) -> str:
-        """A part is back; its best translation."""
+    def take(self, part: int, sequence: engine.Sequence, decode: Decode, check: SentenceCheck | None = None) -> str:
+        """A part is back; its best translation. `check` is what the omission guard says of it."""
+        if check is not None:
+            self._suspicious += bool(check.suspicions)
+            if len(self._checks) < _MOST_CHECKS:
+                self._checks[part] = check
         restored = self.document.parts[part].restored
         found = [TextHypothesis(restored(decode(one.tokens)), one.score, len(one.tokens)) for one in sequence.hypotheses]
         if sequence.hypotheses[0].finish == "length":
@@ -73,6 +82,8 @@ class TextState:
             source_tokens=self._source_tokens,
             parts=self._joined,
             finish=self._finish,
+            checks=tuple(check for _, check in sorted(self._checks.items())) if self._checks else None,
+            suspicious=self._suspicious,
         )
         self._columns = []
         return self.answer
@@ -140,3 +151,5 @@ class PartOwner(NamedTuple):
     request: TranslationRequest
     text: TextState
     position: int
+    first: engine.Sequence | None = None
+    """Its translation that was suspicious, where this is the second."""

@@ -1,0 +1,67 @@
+"""Looks at every sentence of the requests that ask for it, and has suspicious ones translated once more."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dragoman.search import DecodingOptions
+from dragoman.serving.engine import Sequence
+from dragoman.serving.metrics import SUSPICIONS, Recorder
+from dragoman.serving.process.answers import Second, SentenceCheck
+from dragoman.serving.process.options import RequestOptions
+from dragoman.serving.process.requests import PartOwner
+from dragoman.serving.text.suspicion import Evidence, collect_evidence, is_better, longest_answer, other_search
+
+__all__ = ["OmissionGuard"]
+
+
+class OmissionGuard:
+    """Judges sequences that have ended. `ends`: tokens that end a translation; `widest`: the beam the engine can decode."""
+
+    def __init__(self, ends: frozenset[int], widest: int, recorder: Recorder) -> None:
+        self._ends, self._widest, self._recorder = ends, widest, recorder
+
+    @staticmethod
+    def bounded(asked: RequestOptions, decoding: DecodingOptions, source_tokens: int) -> DecodingOptions:
+        """The options of a part whose endless repetition ends early."""
+        most = longest_answer(source_tokens)
+        if asked.on_suspicion == "ignore" or decoding.max_length <= most:
+            return decoding
+        return dataclasses.replace(decoding, max_length=max(most, decoding.min_length))
+
+    def again(self, owner: PartOwner, sequence: Sequence) -> Sequence | None:
+        """The same source with other search settings, when its translation is suspicious and nobody has tried yet."""
+        evidence = self._evidence(sequence)
+        if owner.request.options.on_suspicion != "retry" or owner.first is not None or not evidence.suspicions:
+            return None
+        return Sequence(
+            sequence.source,
+            other_search(sequence.options, evidence, self._source_tokens(sequence), self._widest),
+            priority=sequence.priority,
+            deadline_s=sequence.deadline_s,
+            arrived_s=sequence.arrived_s,
+            owner=owner._replace(first=sequence),
+        )
+
+    def chosen(self, owner: PartOwner, sequence: Sequence) -> tuple[Sequence, SentenceCheck]:
+        """The sequence whose hypotheses count, and what is told of it."""
+        evidence, first = self._evidence(sequence), owner.first
+        if first is None:
+            if evidence.suspicions:
+                self._recorder.count(SUSPICIONS, label="reported")
+            return sequence, SentenceCheck(evidence.length_ratio, evidence.suspicions)
+        first_evidence = self._evidence(first)
+        replaced = is_better((evidence, sequence.hypotheses[0].score), (first_evidence, first.hypotheses[0].score))
+        outcome: Second = "replaced" if replaced else "kept"
+        self._recorder.count(SUSPICIONS, label=outcome)
+        best, told = (sequence, evidence) if replaced else (first, first_evidence)
+        return best, SentenceCheck(told.length_ratio, first_evidence.suspicions, outcome)
+
+    def _evidence(self, sequence: Sequence) -> Evidence:
+        best = sequence.hypotheses[0]
+        target = best.tokens[:-1] if best.tokens and best.tokens[-1] in self._ends else best.tokens
+        return collect_evidence(self._source_tokens(sequence), target, best.finish == "eos")
+
+    def _source_tokens(self, sequence: Sequence) -> int:
+        """Without the end token; language tokens are few."""
+        return len(sequence.source) - (sequence.source[-1] in self._ends)

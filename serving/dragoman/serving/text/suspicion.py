@@ -1,0 +1,88 @@
+"""Whether a translation lacks something or never came to its end, by figures that cost next to nothing.
+
+Models drop what they can't place, and repeat a phrase until they are stopped. Both show in the number of tokens: a
+translation of half its source's length or less, or of several times its length, is suspicious, as is one that
+repeats itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dragoman.search import DecodingOptions
+
+__all__ = ["Evidence", "OnSuspicion", "Suspicion", "collect_evidence", "is_better", "longest_answer", "other_search"]
+
+OnSuspicion = Literal["ignore", "report", "retry"]
+"""What is done about a suspicious sentence: nothing, not even looking; telling; translating it once more."""
+Suspicion = Literal["short", "long", "repetition", "unfinished"]
+
+_SHORT, _LONG = 0.5, 2.5
+"""Target tokens for each source token. Of 600 reference translations of Tatoeba, 3 are as short and none as long."""
+_FEW = 6
+"""Source tokens. Shorter sentences have translations of any length."""
+_SEVERAL_TIMES, _SPARE = 4, 16
+_LONGEST_PERIOD = 8
+_TIMES, _LEAST = 3, 9
+"""A phrase that occurs so many times in a row, in so many tokens at least, is endless repetition."""
+_WIDE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one sentence's translation looks like. `suspicions` is empty where nothing is wrong."""
+
+    length_ratio: float
+    suspicions: tuple[Suspicion, ...] = ()
+
+
+def collect_evidence(source_tokens: int, target: Sequence[int], ended: bool) -> Evidence:
+    """Of a translation; both without their end tokens. `ended`: the model ended it."""
+    ratio = len(target) / max(source_tokens, 1)
+    found: list[Suspicion] = []
+    if source_tokens >= _FEW and ratio <= _SHORT:
+        found.append("short")
+    if source_tokens >= _FEW and ratio >= _LONG:
+        found.append("long")
+    if _repeats(target):
+        found.append("repetition")
+    if not ended:
+        found.append("unfinished")
+    return Evidence(round(ratio, 3), tuple(found))
+
+
+def longest_answer(source_tokens: int) -> int:
+    """Where the translation of a sentence ends at the latest: what is longer would be endless repetition."""
+    return _SEVERAL_TIMES * source_tokens + _SPARE
+
+
+def other_search(options: DecodingOptions, evidence: Evidence, source_tokens: int, widest: int) -> DecodingOptions:
+    """What to search with once more: a wider beam, which repeats nothing, or must not end too early."""
+    changed: dict[str, object] = {"sampling": False, "beam_size": max(options.beam_size, min(_WIDE, widest))}
+    if "short" in evidence.suspicions:
+        shortest = round(_SHORT * source_tokens) + 2  # with the end token, and longer than what is suspicious
+        changed["min_length"] = min(max(options.min_length, shortest), options.max_length)
+    if {"long", "repetition", "unfinished"} & set(evidence.suspicions) and not options.no_repeat_ngram_size:
+        changed["no_repeat_ngram_size"] = 3
+    return dataclasses.replace(options, **changed)  # type: ignore[arg-type]
+
+
+def is_better(second: tuple[Evidence, float], first: tuple[Evidence, float]) -> bool:
+    """By evidence, then by score; both scores are of the same length penalty."""
+    fewer, score = (len(each[0].suspicions) for each in (second, first)), (second[1], first[1])
+    now, before = fewer
+    return now < before or (now == before and score[0] > score[1])
+
+
+def _repeats(tokens: Sequence[int]) -> bool:
+    """Whether a phrase of a few tokens occurs again and again without anything between."""
+    for period in range(1, _LONGEST_PERIOD + 1):
+        run = 0
+        for at in range(period, len(tokens)):
+            run = run + 1 if tokens[at] == tokens[at - period] else 0
+            if run + period >= max(_TIMES * period, _LEAST):
+                return True
+    return False
