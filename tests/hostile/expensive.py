@@ -71,6 +71,16 @@ def expensive(*, full: bool = False) -> list[Expensive]:
             partial(_translate, [ORDINARY + str(n) for n in range(8)], beam_size=16, max_length=500, no_repeat_ngram_size=1),
         ),
         Expensive("256 long texts", partial(_translate, [f"{ORDINARY * 3}{n}" for n in range(256)])),
+        Expensive(
+            "256 long texts, each sentence twice",
+            partial(_translate, [f"{ORDINARY}{n}" for n in range(256)], on_suspicion="retry"),
+        ),
+        Expensive(
+            "100 kB of Thai without spaces",
+            partial(_translate, ["เขาไปโรงเรียน" * 2500], source_language="th"),
+            is_refused=True,
+        ),
+        Expensive("100 kB of opening quotation marks", partial(_translate, ["“ " * 24_900 + "A."], split="line")),
         Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
         Expensive("256 prefixes of 400 tokens", partial(_translate, [f"Hi {n}." for n in range(256)], prefix=[9] * 400)),
         Expensive(
