@@ -7,6 +7,7 @@
 #include "operators/attention.hpp"
 #include "operators/best_tokens.hpp"
 #include "operators/embedding.hpp"
+#include "operators/forced.hpp"
 #include "operators/linear.hpp"
 #include "operators/norm.hpp"
 #include "thread_pool.hpp"
@@ -31,6 +32,7 @@ void add_all(const OrtApi& api, OrtSessionOptions* options) {
   check(api, api.CreateCustomOpDomain("dragoman", &made));
   std::unique_ptr<OrtCustomOpDomain, void (*)(OrtCustomOpDomain*)> domain(made, api.ReleaseCustomOpDomain);
   add_each<SourceAttention, StepAttention, CrossAttention>(api, made);
+  add_each<TargetAttention, AlignedAttention>(api, made);
   add_each<Norm, AddNorm>(api, made);
   add_each<Linear, FloatLinear, GatedLinear, FloatGatedLinear>(api, made);
   add_each<Embed, FloatEmbed>(api, made);

@@ -118,8 +118,7 @@ def test_random_models_generate_what_hugging_face_generates(
     options = DecodingOptions(beam_size=beam_size, max_length=12, bad_words=((start,),))
     graphs = GraphModel(
         model.directory,
-        model.graph("encoder", lowering),
-        model.graph("decoder", lowering),
+        {role: model.graph(role, lowering) for role in ("encoder", "decoder", "forced")},
         checkpoint.tokens,
         checkpoint.dimensions,
     )

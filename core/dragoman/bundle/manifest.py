@@ -14,6 +14,7 @@ from typing import Annotated
 
 from dragoman.bundle.consistency import contradictions
 from dragoman.bundle.records import (
+    Alignment,
     Dimensions,
     Engine,
     FileName,
@@ -44,6 +45,7 @@ from dragoman.search.options import DecodingOptions
 __all__ = [
     "MANIFEST_NAME",
     "SCHEMA_VERSION",
+    "Alignment",
     "Dimensions",
     "Engine",
     "FileRecord",
@@ -94,6 +96,7 @@ class Manifest:
     languages: Languages | None = None
     tasks: Tasks = field(default_factory=Tasks)
     segmentation: Segmentation = "sentence"
+    alignment: Alignment | None = None
 
     def graph(self, role: Role, lowering: Lowering) -> Graph:
         """The graph of that role and lowering; BundleError when the bundle was exported without it."""

@@ -9,6 +9,7 @@ from dragoman.bundle.schema import FILE_NAME, SHA256, Pattern, Range
 from dragoman.search.options import DecodingOptions
 
 __all__ = [
+    "Alignment",
     "Dimensions",
     "Engine",
     "FileRecord",
@@ -33,7 +34,7 @@ __all__ = [
 
 Precision = Literal["fp32", "fp16", "int8"]
 Lowering = Literal["native", "portable"]
-Role = Literal["encoder", "decoder"]
+Role = Literal["encoder", "decoder", "forced"]
 Target = Literal["cpu", "cuda", "tensorrt"]
 Segmentation = Literal["sentence", "line", "none"]
 """What a model takes at a time, as it was trained: sentences, lines, or texts as they are."""
@@ -188,6 +189,21 @@ class Graph:
     outputs: tuple[TensorSpec, ...]
     max_candidates: Vocabulary | None = None
     large_weights: tuple[StoredTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """How the graphs of forced decoding align: the average attention of some heads of the cross-attention.
+
+    `when`: a token's attention is that of the row in which it is fed, or of the row before, in which it is predicted.
+    `agreement`: the share of `links`, a source and a target token that depends on it, that the heads find on real text;
+    None when there was too little text to choose by.
+    """
+
+    heads: tuple[tuple[Count, ...], ...]  # (layer, head) each
+    when: Literal["fed", "predicted"]
+    agreement: float | None = None
+    links: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

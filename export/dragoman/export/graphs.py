@@ -20,7 +20,7 @@ from dragoman.export.weights import WeightsFile
 
 __all__ = ["build_graphs", "describe"]
 
-ROLES: tuple[Role, ...] = ("encoder", "decoder")
+ROLES: tuple[Role, ...] = ("encoder", "decoder", "forced")
 
 LARGE_BYTES = 1 << 20
 """Weights of this size the manifest lists: it is worth a runtime's while to hold them once for several graphs."""
@@ -66,7 +66,7 @@ def describe(path: Path, role: Role, lowering: Lowering) -> Graph:
         opset=opsets[""],
         inputs=tuple(map(_spec, graph.input)),
         outputs=tuple(map(_spec, graph.output)),
-        max_candidates=lowering.max_candidates if role == "decoder" else None,
+        max_candidates=None if role == "encoder" else lowering.max_candidates,
         large_weights=tuple(_stored(tensor) for tensor in graph.initializer if _is_large(tensor)),
     )
 

@@ -17,6 +17,7 @@ from dragoman.bundle.integrity import record_file
 from dragoman.bundle.manifest import (
     MANIFEST_NAME,
     SCHEMA_VERSION,
+    Alignment,
     Engine,
     Graph,
     Lowering,
@@ -32,6 +33,7 @@ from dragoman.bundle.tasks import TASK_PREFIX, longest_prefix
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
 from dragoman.errors import InvalidRequest, UsageError
 from dragoman.export.calibration import CalibrationText, calibrate
+from dragoman.export.calibration.alignment import find_alignment
 from dragoman.export.checkpoint import Checkpoint, CompanionFiles, TokenLimits, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration, lowering_named
@@ -42,9 +44,13 @@ from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchai
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
 from dragoman.export.verification.exported import GraphModel
+from dragoman.export.verification.languages import VerifiedLanguages
 from dragoman.export.verification.references import open_reference
 
 __all__ = ["ExportOptions", "ExportReport", "export_bundle"]
+
+MOST_SENTENCES = 256
+"""Of a corpus, that heads are chosen with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,11 @@ class _Export:
             original.tokenizer_plan.write(staging)
             tokenizer = open_tokenizer(staging, original.tokenizer, original.tokens)
             self._check_prefixes(original, tokenizer)
+            alignment = self._alignment(original, tokenizer) if self._options.verify else None
             checkpoint = self._shortened(original, tokenizer)
+            if alignment is not None:
+                heads = [(layer, head) for layer, head in alignment.heads]
+                checkpoint = replace(checkpoint, model=checkpoint.model.aligned_by(heads))
             graphs, kept_in_fp32 = self._graphs(original, checkpoint, tokenizer, staging)
             engines = self._engines(checkpoint, graphs, staging) if "tensorrt" in self._options.targets else ()
             verification = None
@@ -160,6 +170,7 @@ class _Export:
                     languages=checkpoint.languages,
                     tasks=Tasks(self._options.task_prefix, dict(checkpoint.tasks)),
                     segmentation=self._options.segmentation or checkpoint.segmentation,
+                    alignment=alignment,
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())
@@ -182,6 +193,22 @@ class _Export:
         with self._stages.stage("choose the shortlist"):
             listed = read_shortlist(self._options.shortlist, tokenizer, checkpoint)
             return replace(checkpoint, model=checkpoint.model.shortened(listed))
+
+    def _alignment(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Alignment:
+        """Chosen with the whole vocabulary: the layers of a shortened model are the same."""
+        languages, tokens = VerifiedLanguages(tokenizer, checkpoint.languages), checkpoint.tokens
+        first = next(iter(languages.forced.values()), checkpoint.generation.forced_bos)
+        silent = {tokens.pad, tokens.eos, *checkpoint.tokenizer.silent}
+        silent |= {*checkpoint.tokenizer.source_prefix, *checkpoint.tokenizer.source_suffix}
+        with self._stages.stage("choose the heads that align") as advance:
+            return find_alignment(
+                checkpoint.model,
+                tokens,
+                languages.encode(self._corpus.sentences[:MOST_SENTENCES]),
+                replace(checkpoint.generation, forced_bos=first),
+                silent=frozenset(silent),
+                advance=advance,
+            )
 
     def _graphs(
         self, original: Checkpoint, checkpoint: Checkpoint, tokenizer: Tokenizer, staging: Path
@@ -230,11 +257,8 @@ class _Export:
         cases: list[VerificationCase] = []
         for lowering in self._options.lowerings:
             with self._stages.stage(f"verify the {lowering} graphs") as advance:
-                encoder, decoder = (
-                    next(graph for graph in graphs if (graph.role, graph.lowering) == (role, lowering))
-                    for role in ("encoder", "decoder")
-                )
-                exported = GraphModel(staging, encoder, decoder, checkpoint.tokens, checkpoint.dimensions)
+                of_lowering = {graph.role: graph for graph in graphs if graph.lowering == lowering}
+                exported = GraphModel(staging, of_lowering, checkpoint.tokens, checkpoint.dimensions)
                 cases += judge.cases(exported, lowering, advance)
                 del exported
                 gc.collect()  # the sessions of one lowering are gone before those of the next come

@@ -34,7 +34,7 @@ def build_engines(
 ) -> tuple[Engine, ...]:
     """Build the portable graphs in `directory` and write the engines beside them; a stage an engine."""
     toolchain = find_toolchain(options)
-    portable = [graph for graph in graphs if graph.lowering == "portable"]
+    portable = [graph for graph in graphs if graph.lowering == "portable" and graph.role != "forced"]
     if not portable:
         raise EngineBuildError("engines are built from the portable graphs, and the export made none")
     # One answer for all engines of a bundle: a server loads them together, on one GPU.

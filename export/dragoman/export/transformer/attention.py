@@ -10,7 +10,7 @@ from dragoman.export.transformer.linear import Map
 from dragoman.export.transformer.operators import KeyValue, Norm
 from dragoman.export.transformer.positions import PositionTable, RelativeBias
 
-__all__ = ["TorchOperators", "attention", "cached_attention", "join_heads", "split_heads"]
+__all__ = ["TorchOperators", "attention", "attention_weights", "cached_attention", "join_heads", "split_heads", "within"]
 
 HIDDEN = -1e4
 """The score of what may not be seen: exp gives exactly 0 in float32, and float16 can hold it."""
@@ -34,7 +34,7 @@ class TorchOperators:
 
     def encoder_attention(self, packed: Tensor, lengths: Tensor, shape: AttentionShape, bias: Tensor | None) -> Tensor:
         query, key, value = (split_heads(part, shape) for part in packed.chunk(3, dim=-1))
-        return join_heads(attention(query, KeyValue(key, value), shape.scale, _within(key, lengths), bias))
+        return join_heads(attention(query, KeyValue(key, value), shape.scale, within(key, lengths), bias))
 
     def step_attention(
         self, packed: Tensor, past: KeyValue, positions: Tensor, shape: AttentionShape, bias: Tensor | None
@@ -42,7 +42,7 @@ class TorchOperators:
         return cached_attention(packed, past, positions, shape, bias)
 
     def cross_attention(self, query: Tensor, memory: KeyValue, lengths: Tensor, shape: AttentionShape) -> Tensor:
-        visible = _within(memory.key, lengths)  # (groups, 1, 1, source)
+        visible = within(memory.key, lengths)  # (groups, 1, 1, source)
         heads = split_heads(query, shape)  # (groups, heads, width, head_dim): a group's rows are its queries
         return join_heads(attention(heads, memory, shape.scale, visible))
 
@@ -63,11 +63,16 @@ def attention(query: Tensor, keys: KeyValue, scale: float, visible: Tensor, bias
     query (rows, heads, q, head_dim); keys (rows, heads, k, head_dim); visible and bias broadcast to (rows, heads, q, k).
     """
     key, value = (part.to(query.dtype) for part in keys)  # a layer kept in float32 reads a float16 cache
+    return torch.matmul(attention_weights(query, key, scale, visible, bias), value)
+
+
+def attention_weights(query: Tensor, key: Tensor, scale: float, visible: Tensor, bias: Tensor | None = None) -> Tensor:
+    """softmax(QKᵀ · scale + bias): (rows, heads, q, k)."""
     scores = torch.matmul(query * scale, key.transpose(-1, -2))  # scaled before the product: float16 does not overflow
     if bias is not None:
         scores = scores + bias
     scores = torch.where(visible, scores, torch.full((), HIDDEN, dtype=scores.dtype))
-    return torch.matmul(scores.softmax(-1), value)
+    return scores.softmax(-1)
 
 
 def cached_attention(
@@ -103,7 +108,7 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def _within(key: Tensor, lengths: Tensor) -> Tensor:
+def within(key: Tensor, lengths: Tensor) -> Tensor:
     """True where a key is not padding; (batch, 1, 1, source)."""
     place = torch.arange(key.shape[2], dtype=torch.int32)
     return (place < lengths[:, None])[:, None, None, :]

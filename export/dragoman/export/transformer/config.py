@@ -100,6 +100,8 @@ class TransformerConfig:
     output_bias: bool = True
     output_scale: float = 1.0
 
+    alignment_heads: tuple[tuple[int, int], ...] = ()  # of the cross-attention, (layer, head) each; found at export
+
     def __post_init__(self) -> None:
         for name, most in RANGES.items():
             if not 1 <= getattr(self, name) <= most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -135,6 +136,7 @@ class ShortOutputProjection(OutputProjection):
 
     def __init__(self, whole: OutputProjection, shortlist: Tensor) -> None:
         nn.Module.__init__(self)
+        self.vocabulary = len(whole.weight)  # tokens, of which these are some
         self.weight = nn.Parameter(whole.weight[shortlist], requires_grad=False)
         self.register_buffer("bias", cast(Tensor, whole.bias)[shortlist], persistent=False)
         self.register_buffer("shortlist", shortlist, persistent=False)
@@ -162,6 +164,12 @@ class Transformer(nn.Module):
         """The model with the same weights that can say these tokens only."""
         model = copy.copy(self)
         model._modules = {**self._modules, "output": ShortOutputProjection(self.output, torch.tensor(shortlist))}
+        return model
+
+    def aligned_by(self, heads: Sequence[tuple[int, int]]) -> Transformer:
+        """The model with the same weights whose alignments are those of these heads."""
+        model = copy.copy(self)
+        model.config = dataclasses.replace(self.config, alignment_heads=tuple(heads))
         return model
 
     @property

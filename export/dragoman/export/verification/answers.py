@@ -48,5 +48,8 @@ class Exported(Protocol):
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
         """The best hypothesis of each source, all in one padded batch."""
 
+    def scored(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        """(target tokens,): the log-probability of each of them, from the graph that takes whole targets."""
+
     def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
         """(target tokens, k) twice: the best next tokens and their log-probabilities while `target` is forced."""

@@ -30,6 +30,9 @@ FORCED = 4
 """Sentences whose tokens are forced, to compare log-probabilities step by step."""
 MAX_LENGTH = 96
 """Target tokens after which both sides stop; an untrained model would go on to its limit."""
+WHOLE = "whole targets"
+TOLERANCE = 1e-4
+"""The most that a token's log-probability may differ in fp32 when whole targets are given."""
 TIE = 5e-5
 """Two log-probabilities closer than this are equal in fp32: which one wins is a matter of rounding."""
 
@@ -90,13 +93,14 @@ class Judge:
 
     def cases(self, exported: Exported, lowering: Lowering, advance: Advance) -> Iterator[VerificationCase]:
         """Every comparison of one lowering, yielded as it is done."""
-        total, done = 2 * len(self._searches) + 1, 0
+        total, done = 2 * len(self._searches) + 2, 0
         for name in self._searches:
             for batch in (1, BATCH):
                 yield self._generated(exported, lowering, name, batch)
                 done += 1
                 advance(done / total)
         yield self._forced(exported, lowering)
+        yield self._whole(exported, lowering)
         advance(1.0)
 
     def verdict(
@@ -118,11 +122,17 @@ class Judge:
             f"{case.lowering} {case.name}": case.quality_loss for case in cases if case.sentences == len(self._sources)
         }
         loss = max(losses.values(), default=0.0)  # of all sentences: a score of a few means nothing
-        wrong = [case for case in cases if case.identical + case.ties < case.sentences]
+        wrong = [case for case in cases if case.name != WHOLE and case.identical + case.ties < case.sentences]
         if precision == "fp32" and not shortlist and wrong:
             listed = "; ".join(f"{c.lowering} {c.name}: {c.sentences - c.identical - c.ties}" for c in wrong)
             raise VerificationError(
                 f"the fp32 graphs differ from {self._original.name} ({listed} sentences); nothing was written. "
+                "This is a bug in the export: please report it with the model's config.json"
+            )
+        worst = max((case.worst_log_prob_difference for case in cases if case.name == WHOLE), default=0.0)
+        if precision == "fp32" and not shortlist and worst > TOLERANCE:
+            raise VerificationError(
+                f"log-probabilities of whole targets differ by {worst:.1e} from {self._original.name}; nothing was written. "
                 "This is a bug in the export: please report it with the model's config.json"
             )
         if loss > max_quality_loss:
@@ -227,6 +237,28 @@ class Judge:
             identical=identical,
             ties=len(sources) - identical if worst < TIE else 0,
             tokens=tokens,
+            worst_log_prob_difference=worst,
+        )
+
+    def _whole(self, exported: Exported, lowering: Lowering) -> VerificationCase:
+        """The graph that takes whole targets: the log-probability of every token."""
+        sources = _spread(self._sources, FORCED)
+        said = self._originally(*next(iter(self._searches.items())), sources)
+        worst, identical = 0.0, 0
+        for source, answer in zip(sources, said, strict=True):
+            theirs = self._original.log_probs(source.ids, answer)[np.arange(len(answer)), list(answer)]
+            ours = exported.scored(source.ids, answer)
+            sayable = np.isfinite(ours)  # a shortlist leaves tokens out
+            differences = np.subtract(theirs, ours, where=sayable, out=np.zeros_like(ours))
+            difference = float(np.abs(differences).max(initial=0.0))
+            worst = max(worst, difference)
+            identical += difference <= TOLERANCE
+        return VerificationCase(
+            name=WHOLE,
+            lowering=lowering,
+            sentences=len(sources),
+            identical=identical,
+            tokens=sum(map(len, said)),
             worst_log_prob_difference=worst,
         )
 

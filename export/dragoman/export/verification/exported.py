@@ -5,19 +5,19 @@ Slower than the server's runtime on purpose: no bound buffers, nothing reused, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
-from dragoman import native
-from dragoman.bundle.manifest import Dimensions, Graph, SpecialTokens
+from dragoman.bundle.manifest import Dimensions, Graph, Role, SpecialTokens
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answers, FloatArray, IntArray
 from dragoman.export.verification.decoding import Best, Stepper, decode, force
+from dragoman.export.verification.forced import ForcedModel
 from dragoman.export.verification.native_stepper import NativeStepper
+from dragoman.export.verification.sessions import opened
 from dragoman.search import DecodingOptions
 
 __all__ = ["GraphModel", "PortableStepper", "stepper_of"]
@@ -27,13 +27,13 @@ _CACHE_STEP = 32
 
 
 class GraphModel:
-    """An encoder and a decoder graph, run on the same inputs as the original."""
+    """The graphs of one lowering, run on the same inputs as the original."""
 
-    def __init__(
-        self, directory: Path, encoder: Graph, decoder: Graph, tokens: SpecialTokens, dimensions: Dimensions
-    ) -> None:
+    def __init__(self, directory: Path, graphs: Mapping[Role, Graph], tokens: SpecialTokens, dimensions: Dimensions) -> None:
+        encoder, decoder = graphs["encoder"], graphs["decoder"]
         self._tokens, self._vocabulary, self._choices = tokens, dimensions.target_vocabulary, dimensions.choices
         self._stepper = stepper_of(directory, encoder, decoder)
+        self._scorer = ForcedModel(directory, encoder, graphs["forced"], tokens)
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
         return decode(self._stepper, sources, options, self._tokens, self._vocabulary, choices=self._choices)
@@ -41,11 +41,14 @@ class GraphModel:
     def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
         return force(self._stepper, source, target, self._tokens, candidates=min(8, self._choices))
 
+    def scored(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        return self._scorer(source, target).log_probs
+
 
 def stepper_of(directory: Path, encoder: Graph, decoder: Graph) -> Stepper:
     """What runs these graphs, of whichever lowering."""
     if decoder.lowering == "native":
-        return NativeStepper(_session(directory / encoder.file), _session(directory / decoder.file), decoder)
+        return NativeStepper(opened(directory / encoder.file), opened(directory / decoder.file), decoder)
     return PortableStepper(directory, encoder, decoder)
 
 
@@ -54,7 +57,7 @@ class PortableStepper:
 
     def __init__(self, directory: Path, encoder: Graph, decoder: Graph) -> None:
         self._most = decoder.max_candidates or 0
-        self._encoder, self._decoder = _session(directory / encoder.file), _session(directory / decoder.file)
+        self._encoder, self._decoder = opened(directory / encoder.file), opened(directory / decoder.file)
         inputs = {spec.name: spec for spec in decoder.inputs}
         self._self_names = [name for name in inputs if name.startswith(("self_key_", "self_value_"))]
         _, heads, _, head_dim = inputs[self._self_names[0]].shape
@@ -104,15 +107,3 @@ class PortableStepper:
         if needed > have:
             more = ((0, 0), (0, 0), (0, _CACHE_STEP), (0, 0))
             self._self = {name: np.pad(array, more) for name, array in self._self.items()}
-
-
-def _session(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    if (operators := native.ops_library()) is not None:
-        options.register_custom_ops_library(str(operators))
-    # Explicitly quantised products in float32: ONNX Runtime's own int8 products saturate on CPUs without VNNI, which
-    # the GPUs those graphs are for do not.
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the original computes in between
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import onnx_ir as ir
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.bundle.manifest import Precision, Role
 from dragoman.export.lowering.native import operators
+from dragoman.export.lowering.native.forced import ForcedGraph, forced_arguments, forced_signature
 from dragoman.export.lowering.native.half import stored_in_half
 from dragoman.export.lowering.native.modules import (
     DistanceBias,
@@ -21,33 +22,15 @@ from dragoman.export.lowering.native.modules import (
     TiledLinear,
     TiledOutput,
 )
+from dragoman.export.lowering.native.native_operators import LayerCache, NativeOperators, Sources
 from dragoman.export.lowering.protocol import Calibration
 from dragoman.export.lowering.signature import Signature
-from dragoman.export.transformer import AttentionShape, Transformer, TransformerConfig
+from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.transformer.layers import DecoderLayer, Step
-from dragoman.export.transformer.linear import FeedForward, Linear, Map, RMSNorm
-from dragoman.export.transformer.operators import Norm
-from dragoman.export.transformer.positions import PositionTable, RelativeBias
+from dragoman.export.transformer.linear import FeedForward, Linear
+from dragoman.export.transformer.positions import RelativeBias
 
 __all__ = ["NativeLowering"]
-
-
-class Sources(NamedTuple):
-    """Where each source lies among the tokens of all, (sources,) each."""
-
-    starts: Tensor
-    lengths: Tensor
-
-
-class LayerCache(NamedTuple):
-    """One layer of a cache (layers, slots, 2 · width), and which of its KV slots a row or a group has.
-
-    `slots` is (rows, room) in the self-attention cache; in the cross-attention cache the first of each group, (groups,).
-    """
-
-    cache: Tensor
-    slots: Tensor
-    layer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,54 +47,18 @@ class NativeLowering:
         return tiled(model, quantised=precision == "int8")
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
-        return _encoder_signature(config) if role == "encoder" else _decoder_signature(config)
+        return SIGNATURES[role](config)
 
     def module(self, role: Role, prepared: Transformer) -> nn.Module:
-        return EncoderGraph(prepared) if role == "encoder" else DecoderGraph(prepared)
+        return GRAPHS[role](prepared)
 
-    def arguments(self, role: Role, by_name: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        return dict(by_name)
+    def arguments(self, role: Role, by_name: Mapping[str, Any]) -> dict[str, Any]:
+        return forced_arguments(by_name) if role == "forced" else dict(by_name)
 
     def finish(self, traced: ir.Model, role: Role, precision: Precision, calibration: Calibration) -> None:  # noqa: ARG002
         traced.graph.opset_imports[operators.DOMAIN] = 1
         if precision == "fp16":  # on the CPU float16 is slower than float32: it is only a way of storing
             stored_in_half(traced.graph)
-
-
-class NativeOperators:
-    """Sources one after the other, without padding; a cache that a step writes to."""
-
-    def embed(self, embedding: Map, tokens: Tensor, scale: float, table: PositionTable | None, positions: Tensor) -> Tensor:
-        weight = cast(TiledEmbedding, embedding).table.weight()
-        if table is None:
-            return operators.embed(weight, tokens, scale)
-        return operators.embed(weight, tokens, scale, positions, table.weight, table.offset)
-
-    def source_bias(self, bias: RelativeBias, positions: Tensor) -> Tensor:  # noqa: ARG002
-        return cast(DistanceBias, bias).table
-
-    def step_bias(self, bias: RelativeBias, past: LayerCache, positions: Tensor) -> Tensor:  # noqa: ARG002
-        return cast(DistanceBias, bias).table
-
-    def encoder_attention(self, packed: Tensor, lengths: Sources, shape: AttentionShape, bias: Tensor | None) -> Tensor:
-        return operators.source_attention(packed, lengths.starts, lengths.lengths, shape, bias)
-
-    def step_attention(
-        self, packed: Tensor, past: LayerCache, positions: Tensor, shape: AttentionShape, bias: Tensor | None
-    ) -> tuple[Tensor, LayerCache]:
-        return operators.step_attention(packed, past.cache, past.slots, positions, past.layer, shape, bias), past
-
-    def cross_attention(self, query: Tensor, memory: LayerCache, lengths: Tensor, shape: AttentionShape) -> Tensor:
-        return operators.cross_attention(query, memory.cache, memory.slots, lengths, memory.layer, shape)
-
-    def norm(self, x: Tensor, norm: Norm) -> Tensor:
-        return operators.norm(x, *_parts(norm), norm.epsilon, rms=isinstance(norm, RMSNorm))
-
-    def add_norm(self, x: Tensor, update: Tensor, norm: Norm) -> Tensor:
-        return operators.add_norm(x, update, *_parts(norm), norm.epsilon, rms=isinstance(norm, RMSNorm))
-
-    def add_then_norm(self, x: Tensor, update: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-        return operators.add_then_norm(x, update, *_parts(norm), norm.epsilon, rms=isinstance(norm, RMSNorm))
 
 
 class EncoderGraph(nn.Module):
@@ -189,10 +136,6 @@ def _converted(module: nn.Module, config: TransformerConfig, quantised: bool) ->
     return whole
 
 
-def _parts(norm: Norm) -> tuple[Tensor, Tensor | None]:
-    return norm.weight, None if isinstance(norm, RMSNorm) else norm.bias
-
-
 def _encoder_signature(config: TransformerConfig) -> Signature:
     """Sources one after the other, without padding."""
     return Signature(
@@ -224,3 +167,15 @@ def _decoder_signature(config: TransformerConfig) -> Signature:
         },
         outputs={"best_tokens": best, "best_log_probs": best, "best_logits": best},
     )
+
+
+GRAPHS: dict[Role, type[EncoderGraph | DecoderGraph | ForcedGraph]] = {
+    "encoder": EncoderGraph,
+    "decoder": DecoderGraph,
+    "forced": ForcedGraph,
+}
+SIGNATURES: dict[Role, Callable[[TransformerConfig], Signature]] = {
+    "encoder": _encoder_signature,
+    "decoder": _decoder_signature,
+    "forced": forced_signature,
+}

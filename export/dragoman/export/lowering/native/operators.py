@@ -25,6 +25,7 @@ __all__ = [
     "TiledWeight",
     "add_norm",
     "add_then_norm",
+    "aligned_attention",
     "best_tokens",
     "cross_attention",
     "embed",
@@ -33,6 +34,7 @@ __all__ = [
     "norm",
     "source_attention",
     "step_attention",
+    "target_attention",
 ]
 
 DOMAIN = "dragoman"
@@ -112,6 +114,30 @@ def cross_attention(  # noqa: PLR0917 - the inputs of the operator
     """query (rows, width), cache (layers, slots, 2 · width), starts and lengths int32 (groups,) -> (rows, width)."""
     inputs, attributes = (query, cache, starts, lengths), {**_heads(shape), "layer": layer}
     return _call("CrossAttention", inputs, attributes, query, (query.shape[0], shape.width))
+
+
+def target_attention(  # noqa: PLR0917 - the inputs of the operator
+    packed: Tensor, cache: Tensor, positions: Tensor, layer: int, shape: AttentionShape, bias: Tensor | None = None
+) -> Tensor:
+    """packed (tokens, 3 · width), cache (layers, slots, 2 · width), positions int32 (tokens,), one after the other.
+
+    Keys and values are written to the slots of the positions, and each token sees those up to its own; bias as above.
+    """
+    inputs, attributes = (packed, cache, positions, bias), {**_heads(shape), "layer": layer}
+    return _call("TargetAttention", inputs, attributes, packed, (packed.shape[0], shape.width))
+
+
+def aligned_attention(
+    query: Tensor, memory: Tensor, shape: AttentionShape, heads: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """query (tokens, width), memory (source, 2 · width) -> (tokens, width), and with the weights of the heads (heads,) the
+    weighted sum of their attention (tokens, source)."""
+    shapes: list[Shape] = [(query.shape[0], shape.width), (query.shape[0], memory.shape[0])]
+    if heads is None:
+        return _call("AlignedAttention", (query, memory), _heads(shape), query, shapes[0]), None
+    dtypes = [query.dtype, torch.float32]
+    seen, alignment = _call_many("AlignedAttention", (query, memory, heads), _heads(shape), dtypes, shapes)
+    return seen, alignment
 
 
 def norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float, *, rms: bool) -> Tensor:

@@ -12,10 +12,11 @@ from torch import nn
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.bundle.manifest import Precision, Role
 from dragoman.errors import ExportError
+from dragoman.export.lowering.portable.forced import ForcedGraph
 from dragoman.export.lowering.portable.half import computed_in_half
 from dragoman.export.lowering.portable.modules import DecoderGraph, EncoderGraph, step_arguments
 from dragoman.export.lowering.portable.qdq import insert_qdq
-from dragoman.export.lowering.portable.signature import padded_encoder, step_decoder
+from dragoman.export.lowering.portable.signature import padded_encoder, padded_forced, step_decoder
 from dragoman.export.lowering.protocol import Calibration
 from dragoman.export.lowering.signature import Signature
 from dragoman.export.transformer import Transformer, TransformerConfig
@@ -41,10 +42,14 @@ class PortableLowering:
         return model if precision == "fp32" else computed_in_half(model, calibration.keep_in_fp32)
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
-        return padded_encoder(config) if role == "encoder" else step_decoder(config, self.max_candidates)
+        if role == "encoder":
+            return padded_encoder(config)
+        return (padded_forced if role == "forced" else step_decoder)(config, self.max_candidates)
 
     def module(self, role: Role, prepared: Transformer) -> nn.Module:
-        return EncoderGraph(prepared) if role == "encoder" else DecoderGraph(prepared, self.max_candidates)
+        if role == "encoder":
+            return EncoderGraph(prepared)
+        return (ForcedGraph if role == "forced" else DecoderGraph)(prepared, self.max_candidates)
 
     def arguments(self, role: Role, by_name: Mapping[str, Any]) -> dict[str, Any]:
         return step_arguments(role, by_name)

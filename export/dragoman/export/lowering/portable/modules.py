@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dragoman.bundle.manifest import Role
 from dragoman.export.transformer import KeyValue, TorchOperators, Transformer
 
-__all__ = ["DecoderGraph", "EncoderGraph", "step_arguments"]
+__all__ = ["DecoderGraph", "EncoderGraph", "pairs", "step_arguments"]
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class DecoderGraph(nn.Module):
     ) -> list[Tensor]:
         pasts = [past.index_select(0, parents) for past in pasts]
         logits, presents = self.model.step(
-            tokens, positions, source_lengths, _pairs(memories), _pairs(pasts), TorchOperators()
+            tokens, positions, source_lengths, pairs(memories), pairs(pasts), TorchOperators()
         )
         logits = logits.float()
         log_probs, places = logits.log_softmax(-1).topk(self.candidates, dim=-1)
@@ -58,12 +58,15 @@ def step_arguments(role: Role, by_name: Mapping[str, T]) -> dict[str, T | list[T
     layers = {
         prefix: [value for name, value in by_name.items() if name.startswith(prefix)] for prefix in ("cross_", "self_")
     }
+    if role == "forced":
+        return {name: by_name[name] for name in ("tokens", "targets", "source_lengths")} | {"memories": layers["cross_"]}
     arguments: dict[str, T | list[T]] = {name: by_name[name] for name in ("tokens", "positions", "source_lengths")}
     arguments |= {"memories": layers["cross_"], "pasts": layers["self_"], "parents": by_name["parents"]}
     return arguments
 
 
-def _pairs(tensors: Sequence[Tensor]) -> list[KeyValue]:
+def pairs(tensors: Sequence[Tensor]) -> list[KeyValue]:
+    """Key, value, key, value … by layer."""
     return [KeyValue(key, value) for key, value in zip(tensors[::2], tensors[1::2], strict=True)]
 
 

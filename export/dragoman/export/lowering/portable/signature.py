@@ -5,7 +5,7 @@ from __future__ import annotations
 from dragoman.export.lowering.signature import Named, Signature
 from dragoman.export.transformer import TransformerConfig
 
-__all__ = ["padded_encoder", "step_decoder"]
+__all__ = ["padded_encoder", "padded_forced", "step_decoder"]
 
 
 def padded_encoder(config: TransformerConfig) -> Signature:
@@ -33,6 +33,26 @@ def step_decoder(config: TransformerConfig, max_candidates: int) -> Signature:
             "best_log_probs": best,
             "best_logits": best,
             **_key_values("present_self", config, "rows", "cache"),
+        },
+    )
+
+
+def padded_forced(config: TransformerConfig, max_candidates: int) -> Signature:
+    """Whole targets, padded."""
+    target = ("batch", "target")
+    best = (*target, max_candidates)
+    return Signature(
+        inputs={
+            "tokens": target,
+            "targets": target,
+            "source_lengths": ("batch",),
+            **_key_values("cross", config, "batch", "source"),
+        },
+        outputs={
+            "log_probs": target,
+            "alignment": (*target, "source"),
+            "best_tokens": best,
+            "best_log_probs": best,
         },
     )
 

@@ -1,0 +1,109 @@
+"""Many tokens of one given target at once: the log-probability of every token, and what it looks at in the source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from torch import Tensor, nn
+
+from dragoman.export.lowering.native import operators
+from dragoman.export.lowering.native.modules import TiledOutput
+from dragoman.export.lowering.native.native_operators import LayerCache, NativeOperators
+from dragoman.export.lowering.signature import Signature
+from dragoman.export.transformer import AttentionShape, Transformer, TransformerConfig
+from dragoman.export.transformer.forced import head_weights
+from dragoman.export.transformer.layers import Step
+
+__all__ = ["ForcedGraph", "forced_arguments", "forced_signature"]
+
+
+class Memory(NamedTuple):
+    """What a layer sees of the source, and the weights of its heads in the alignment, if it has a part in it."""
+
+    source: Tensor  # (source, 2 · width)
+    heads: Tensor | None  # (heads,)
+
+
+class TargetOperators(NativeOperators):
+    """The rows of a step are consecutive tokens of one target; alignments are summed up on the way."""
+
+    def __init__(self) -> None:
+        self.alignment: Tensor | None = None  # (tokens, source)
+
+    def step_attention(
+        self, packed: Tensor, past: LayerCache, positions: Tensor, shape: AttentionShape, bias: Tensor | None
+    ) -> tuple[Tensor, LayerCache]:
+        return operators.target_attention(packed, past.cache, positions, past.layer, shape, bias), past
+
+    def cross_attention(  # type: ignore[override]
+        self,
+        query: Tensor,
+        memory: Memory,
+        lengths: None,
+        shape: AttentionShape,
+    ) -> Tensor:
+        seen, alignment = operators.aligned_attention(query, memory.source, shape, memory.heads)
+        if alignment is not None:
+            self.alignment = alignment if self.alignment is None else self.alignment + alignment
+        return seen
+
+
+class ForcedGraph(nn.Module):
+    """One encoded source, and tokens of its target, whose keys and values join those of earlier ones."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+        for layer, weights in head_weights(model.config).items():
+            self.register_buffer(f"heads_{layer}", weights, persistent=False)
+
+    def forward(  # noqa: PLR0917 - the graph's inputs
+        self,
+        tokens: Tensor,  # (tokens,)
+        targets: Tensor,  # (tokens,): what follows each of them
+        positions: Tensor,  # (tokens,)
+        self_cache: Tensor,  # (layers, self_slots, 2 · width)
+        candidates: Tensor,  # (1,)
+        memories: Sequence[Tensor],  # of each layer (source, 2 · width)
+    ) -> list[Tensor]:
+        model, target_operators = self.model, TargetOperators()
+        seen = [Memory(memory, getattr(self, f"heads_{layer}", None)) for layer, memory in enumerate(memories)]
+        pasts = [LayerCache(self_cache, positions, layer) for layer in range(len(memories))]
+        hidden, _ = model.decoder(
+            model.target_embedding,
+            tokens,
+            seen,
+            pasts,
+            Step(positions, None, target_operators),  # type: ignore[arg-type]
+        )
+        # What is asked for comes behind the best; the caller leaves it out there.
+        best, log_probs, _ = cast(TiledOutput, model.output).best(hidden, candidates, targets[:, None])
+        return [log_probs[:, -1], cast(Tensor, target_operators.alignment), best, log_probs]
+
+
+def forced_signature(config: TransformerConfig) -> Signature:
+    """One source and some consecutive tokens of its target; the slot of a token in the cache is its position."""
+    layers, slot = config.decoder_layers, 2 * config.decoder_attention.width
+    return Signature(
+        inputs={
+            "tokens": ("tokens",),
+            "targets": ("tokens",),
+            "positions": ("tokens",),
+            "self_cache": (layers, "self_slots", slot),
+            "candidates": (1,),
+            **{f"cross_{layer}": ("source", slot) for layer in range(layers)},
+        },
+        outputs={
+            "log_probs": ("tokens",),
+            "alignment": ("tokens", "source"),
+            "best_tokens": ("tokens", "k"),
+            "best_log_probs": ("tokens", "k"),
+        },
+    )
+
+
+def forced_arguments(by_name: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs by their name in the graph to arguments of `forward`, where layers are a list."""
+    memories = [value for name, value in by_name.items() if name.startswith("cross_")]
+    return {name: value for name, value in by_name.items() if not name.startswith("cross_")} | {"memories": memories}
