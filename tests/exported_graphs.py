@@ -51,12 +51,15 @@ def export(
     precision: Precision = "fp32",
     keep_in_fp32: Sequence[str] = (),
     shortlist: Sequence[int] = (),
+    alignment_heads: Sequence[tuple[int, int]] = (),
 ) -> Exported:
     """The graphs of `checkpoint`, written to the new `directory`."""
     directory.mkdir()
     read = read_checkpoint(checkpoint)
     if shortlist:
         read = dataclasses.replace(read, model=read.model.shortened(shortlist))
+    if alignment_heads:
+        read = dataclasses.replace(read, model=read.model.aligned_by(alignment_heads))
     graphs = build_graphs(
         read, lowerings, precision, directory, lambda _share: None, calibration=Calibration(tuple(keep_in_fp32))
     )

@@ -71,6 +71,9 @@ class Graphs:
         said = self._echo.generate(sources, options)
         return [Answer(tokens, self._score(source, tokens)) for source, tokens in zip(sources, said, strict=True)]
 
+    def scored(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        return self._echo.log_probs(source, target)[np.arange(len(target)), list(target)]
+
     def _score(self, source: Sequence[int], tokens: tuple[int, ...]) -> float:
         steps = self._echo.log_probs(source, tokens)
         return float(steps[np.arange(len(tokens)), list(tokens)].mean())
@@ -91,7 +94,7 @@ WORDS = ("abc", "de", "fghij", "klmno", "pq", "rstuv", "wxyz")
 def test_identical_graphs_pass_every_case() -> None:
     judge = _judge(Echo(), *WORDS)
     cases = _cases(judge, Echo())
-    names = ["greedy, batch 1", "greedy, batch 32", "beam 4, batch 1", "beam 4, batch 32", "forced tokens"]
+    names = ["greedy, batch 1", "greedy, batch 32", "beam 4, batch 1", "beam 4, batch 32", "forced tokens", "whole targets"]
     assert [case.name for case in cases] == names
     assert all(case.identical == case.sentences > 0 for case in cases)
     verdict = judge.verdict(cases, "fp32", None)
@@ -151,8 +154,11 @@ def test_with_references_the_loss_is_in_bleu_against_them() -> None:
 
 def test_a_smaller_difference_of_log_probabilities_is_reported_as_it_is() -> None:
     judge = _judge(Echo(certainty=9.0), *WORDS)
-    *generated, forced = _cases(judge, Echo(certainty=9.5))
+    *generated, forced, whole = _cases(judge, Echo(certainty=9.5))
     assert all(0.0 < case.worst_log_prob_difference < 1.0 for case in generated)
     assert forced.identical == forced.sentences
     assert 0.0 < forced.worst_log_prob_difference < 1.0
     assert dataclasses.asdict(forced)["ties"] == 0
+    assert whole.identical < whole.sentences
+    with pytest.raises(VerificationError, match="log-probabilities of whole targets differ by"):
+        judge.verdict([whole], "fp32", None)

@@ -40,8 +40,7 @@ def test_graphs_give_the_answers_of_hugging_face(
     checkpoint = exported.checkpoint
     graphs = GraphModel(
         exported.directory,
-        exported.graph("encoder", lowering),
-        exported.graph("decoder", lowering),
+        {role: exported.graph(role, lowering) for role in ("encoder", "decoder", "forced")},
         checkpoint.tokens,
         checkpoint.dimensions,
     )
@@ -53,6 +52,9 @@ def test_graphs_give_the_answers_of_hugging_face(
         expected = original.generate(batch, options)
         assert [answer.tokens for answer in graphs.generate(batch, options)] == expected
         assert [graphs.generate([source], options)[0].tokens for source in batch] == expected
+        for source, target in zip(batch, expected, strict=True):
+            log_probs = original.log_probs(source, target)[np.arange(len(target)), list(target)]
+            np.testing.assert_allclose(graphs.scored(source, target), log_probs, atol=1e-4)
 
 
 MASKED = (3, 9, 10, 11, 30, 51)
@@ -76,8 +78,7 @@ def test_a_token_masked_by_the_logits_bias_is_never_generated(
     read = exported.checkpoint
     graphs = GraphModel(
         exported.directory,
-        exported.graph("encoder", lowering),
-        exported.graph("decoder", lowering),
+        {role: exported.graph(role, lowering) for role in ("encoder", "decoder", "forced")},
         read.tokens,
         read.dimensions,
     )

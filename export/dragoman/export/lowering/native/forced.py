@@ -40,7 +40,7 @@ class TargetOperators(NativeOperators):
         self,
         query: Tensor,
         memory: Memory,
-        lengths: None,
+        lengths: None,  # noqa: ARG002
         shape: AttentionShape,
     ) -> Tensor:
         seen, alignment = operators.aligned_attention(query, memory.source, shape, memory.heads)

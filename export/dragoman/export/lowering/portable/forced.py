@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +88,6 @@ class ForcedGraph(nn.Module):
         shape = tokens.shape
         return [
             log_probs.reshape(shape),
-            operators.alignment,
+            cast(Tensor, operators.alignment),
             *(one.reshape(shape[0], shape[1], one.shape[-1]) for one in best),
         ]

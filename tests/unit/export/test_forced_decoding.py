@@ -1,0 +1,104 @@
+"""The graphs of forced decoding: alignments, targets in pieces, shortlists, and the choice of heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from dragoman import native
+from dragoman.bundle.manifest import Lowering
+from dragoman.bundle.tokenizer import open_tokenizer
+from dragoman.export.calibration.alignment import find_alignment
+from dragoman.export.checkpoint import read_checkpoint
+from dragoman.export.transformer.forced import aligning_heads
+from dragoman.export.verification.corpus import bundled_corpus
+from dragoman.export.verification.forced import ForcedModel
+from exported_graphs import Exported, export
+from random_families import FAMILIES
+from random_marian import REFERENCE_MODEL, write_marian
+
+needs_operators = pytest.mark.skipif(native.ops_library() is None, reason="the custom operators are not built")
+LOWERINGS = [pytest.param("native", marks=needs_operators), "portable"]
+HEADS = ((0, 1), (1, 0), (1, 2))
+SOURCE, TARGET = [5, 9, 11, 6, 120, 3, 2], [7, 130, 8, 12, 25, 4, 2]
+
+
+@pytest.fixture(scope="module", params=["NLLB", "T5 1.1"])
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return FAMILIES[request.param].write(tmp_path_factory.mktemp("family") / "model")
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_alignments_are_the_average_attention_of_the_chosen_heads(family: Path, tmp_path: Path, lowering: Lowering) -> None:
+    exported = export(tmp_path / "graphs", family, (lowering,), alignment_heads=HEADS)
+    forced = model_of(exported, lowering)(SOURCE, TARGET)
+    load = transformers.AutoModelForSeq2SeqLM.from_pretrained
+    original = load(family, local_files_only=True, dtype=torch.float32, attn_implementation="eager").eval()
+    fed = torch.tensor([[exported.checkpoint.tokens.decoder_start, *TARGET[:-1]]])
+    with torch.inference_mode():
+        said = original(input_ids=torch.tensor([SOURCE]), decoder_input_ids=fed, output_attentions=True)
+    expected = sum(said.cross_attentions[layer][0, head].numpy() for layer, head in HEADS) / len(HEADS)
+    np.testing.assert_allclose(forced.alignment, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_the_sum_of_log_probabilities_is_the_loss_of_hugging_face(family: Path, tmp_path: Path, lowering: Lowering) -> None:
+    exported = export(tmp_path / "graphs", family, (lowering,))
+    original = transformers.AutoModelForSeq2SeqLM.from_pretrained(family, local_files_only=True, dtype=torch.float32).eval()
+    original.config.decoder_start_token_id = exported.checkpoint.tokens.decoder_start
+    fed = torch.tensor([[exported.checkpoint.tokens.decoder_start, *TARGET[:-1]]])
+    with torch.inference_mode():
+        loss = original(input_ids=torch.tensor([SOURCE]), decoder_input_ids=fed, labels=torch.tensor([TARGET])).loss.item()
+    forced = model_of(exported, lowering)(SOURCE, TARGET)
+    assert -float(forced.log_probs.mean()) == pytest.approx(loss, abs=1e-4)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_a_token_outside_of_the_shortlist_has_no_probability(tmp_path: Path, lowering: Lowering) -> None:
+    checkpoint = write_marian(tmp_path / "model")
+    shortlist = [0, 4, 7, 8, 12, 25, 30, 52]
+    exported = export(tmp_path / "graphs", checkpoint, (lowering,), shortlist=shortlist)
+    forced = model_of(exported, lowering)([5, 9, 11, 0], [7, 9, 8, 0])
+    assert np.isneginf(forced.log_probs).tolist() == [False, True, False, False]
+    assert set(forced.best_tokens.ravel().tolist()) <= set(shortlist)
+
+
+@needs_operators
+def test_a_second_graph_of_the_decoder_adds_no_weights(tmp_path: Path) -> None:
+    exported = export(tmp_path / "graphs", write_marian(tmp_path / "model"), ("native",))
+    held = [set(exported.graph(role, "native").large_weights) for role in ("decoder", "forced")]
+    assert held[0] == held[1]
+    of_all = {tensor.offset for graph in exported.graphs for tensor in graph.large_weights}
+    assert len(of_all) == len(held[0] | set(exported.graph("encoder", "native").large_weights))
+
+
+def test_heads_that_align_are_found_on_real_text(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(REFERENCE_MODEL)
+    checkpoint.tokenizer_plan.write(tmp_path)
+    tokenizer = open_tokenizer(tmp_path, checkpoint.tokenizer, checkpoint.tokens)
+    sources = [tokenizer.encode(text) for text in bundled_corpus().sentences[:12]]
+    silent = frozenset({checkpoint.tokens.eos})
+    found = find_alignment(
+        checkpoint.model, checkpoint.tokens, sources, checkpoint.generation, silent=silent, advance=lambda _share: None
+    )
+    assert found.agreement is not None
+    assert found.agreement > 0.8
+    assert found.links >= 20
+
+
+def test_without_text_the_heads_of_the_layer_in_the_middle_align() -> None:
+    checkpoint = read_checkpoint(REFERENCE_MODEL)
+    found = find_alignment(
+        checkpoint.model, checkpoint.tokens, [], checkpoint.generation, silent=frozenset(), advance=lambda _share: None
+    )
+    assert found.agreement is None
+    assert found.heads == aligning_heads(checkpoint.model.config) == tuple((1, head) for head in range(8))
+
+
+def model_of(exported: Exported, lowering: Lowering) -> ForcedModel:
+    encoder, forced = exported.graph("encoder", lowering), exported.graph("forced", lowering)
+    return ForcedModel(exported.directory, encoder, forced, exported.checkpoint.tokens)
