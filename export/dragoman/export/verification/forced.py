@@ -82,4 +82,8 @@ class ForcedModel:
         for name in Forced._fields:
             binding.bind_output(name)
         self._forced.run_with_iobinding(binding)
-        return Forced(*binding.copy_outputs_to_cpu())
+        found = Forced(*binding.copy_outputs_to_cpu())
+        if "candidates" not in feed:
+            return found
+        most = int(np.asarray(feed["candidates"])[0])  # behind them stand the targets
+        return found._replace(best_tokens=found.best_tokens[:, :most], best_log_probs=found.best_log_probs[:, :most])
