@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from dragoman.bundle.integrity import record_file
-from dragoman.bundle.manifest import MANIFEST_NAME, Engine, Manifest, Precision
+from dragoman.bundle.manifest import MANIFEST_NAME, SCHEMA_VERSION, Engine, Manifest, Precision
 from dragoman.export.tensorrt.options import EngineLimits
 from dragoman.export.tensorrt.profiles import profiles_of
 from exported_graphs import Exported
@@ -33,7 +33,7 @@ def with_engines(
         (bundle / name).write_bytes(path.read_bytes())
     files = {path.name: record_file(path) for path in bundle.iterdir() if path.name != MANIFEST_NAME}
     facts = (read.card, read.dimensions, read.tokens, read.generation, read.tokenizer)
-    manifest = Manifest(1, "test", *facts, precision, ("tensorrt",), graphs, files)
+    manifest = Manifest(SCHEMA_VERSION, "test", *facts, precision, ("tensorrt",), graphs, files)
     manifest = dataclasses.replace(manifest, engines=tuple(engines))
     (bundle / MANIFEST_NAME).write_text(manifest.to_json())
     return manifest

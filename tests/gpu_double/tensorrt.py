@@ -192,7 +192,7 @@ class RuntimeDouble:
     def __init__(self, logger: object) -> None:
         self.owner: TensorRtDouble
 
-    def get_engine_validity(self, buffer: bytes) -> tuple[str, list[str]]:
+    def get_engine_validity(self, buffer: bytes) -> tuple[str, int]:
         return self.owner.validity
 
     def deserialize_cuda_engine(self, serialized_engine: bytes) -> EngineDouble | None:
@@ -220,6 +220,11 @@ class TensorRtDouble:
     DynamicShapesKernelSpecializationStrategy = _names("LAZY", "EAGER", "NONE")
     ComputeCapability = _names("SM75", "SM80", "SM86", "SM89", "SM120", "SM121")
 
+    class EngineInvalidityDiagnostics(enum.IntFlag):
+        VERSION_MISMATCH = 1
+        UNSUPPORTED_CC = 2
+        OLD_CUDA_DRIVER = 4
+
     class Logger:
         WARNING = 2
 
@@ -230,7 +235,7 @@ class TensorRtDouble:
         self.cuda = cuda
         self.known: dict[bytes, tuple[Path, Engine, Graph]] = {}
         self.engines: dict[str, EngineDouble] = {}
-        self.validity: tuple[str, list[str]] = ("VALID", [])
+        self.validity: tuple[str, int] = ("VALID", 0)
 
     def know(self, bundle: Path, manifest: Manifest) -> None:
         for entry in manifest.engines:

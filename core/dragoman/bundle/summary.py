@@ -9,7 +9,7 @@ from rich.table import Table
 from dragoman.bundle.languages import language_resolver
 from dragoman.bundle.manifest import Manifest, Verification
 
-__all__ = ["human_bytes", "manifest_tables", "verification_table"]
+__all__ = ["engines_table", "human_bytes", "manifest_tables", "verification_table"]
 
 
 def manifest_tables(manifest: Manifest) -> Iterator[Table]:
@@ -17,7 +17,7 @@ def manifest_tables(manifest: Manifest) -> Iterator[Table]:
     yield _model_table(manifest)
     yield _files_table(manifest)
     if manifest.engines:
-        yield _engines_table(manifest)
+        yield engines_table(manifest)
     if manifest.verification is not None:
         yield verification_table(manifest.verification)
 
@@ -76,7 +76,8 @@ def _files_table(manifest: Manifest) -> Table:
     return table
 
 
-def _engines_table(manifest: Manifest) -> Table:
+def engines_table(manifest: Manifest) -> Table:
+    """The TensorRT engines and what they were built for."""
     table = Table("engine", "built by", "precision", "GPUs", "profiles", "build", title="TensorRT", title_justify="left")
     for engine in manifest.engines:
         table.add_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from dragoman import native
 from dragoman.bundle.manifest import Lowering
+from dragoman.export.progress import QuietStages
+from dragoman.export.tensorrt import EngineLimits, EngineOptions, build_engines
 from dragoman.export.verification.eager import EagerModel
 from dragoman.export.verification.exported import GraphModel
 from dragoman.export.verification.original import HuggingFaceModel
-from exported_graphs import export
+from exported_graphs import Exported, export
 from random_families import FAMILIES
 from random_marian import marian_config, marian_weights, write_marian
 
@@ -44,6 +47,8 @@ def test_graphs_give_the_answers_of_hugging_face(
         checkpoint.tokens,
         checkpoint.dimensions,
     )
+    if lowering == "portable":
+        engines_build(exported)
     original = HuggingFaceModel(directory, checkpoint.tokens)
     generator = np.random.default_rng(5)
     batch = [[*generator.integers(110, 250, length).tolist(), checkpoint.tokens.eos] for length in (3, 7, 12, 25)]
@@ -55,6 +60,22 @@ def test_graphs_give_the_answers_of_hugging_face(
         for source, target in zip(batch, expected, strict=True):
             log_probs = original.log_probs(source, target)[np.arange(len(target)), list(target)]
             np.testing.assert_allclose(graphs.scored(source, target), log_probs, atol=1e-4)
+
+
+def engines_build(exported: Exported) -> None:
+    """TensorRT takes both graphs: here, because tracing them takes longer than building does."""
+    if importlib.util.find_spec("tensorrt_rtx_bindings") is None:
+        return
+    engines = build_engines(
+        exported.directory,
+        exported.graphs,
+        dimensions=exported.checkpoint.dimensions,
+        precision="fp32",
+        options=EngineOptions(limits=EngineLimits(max_batch=8, max_beams=4, cache_buckets=())),
+        stages=QuietStages(),
+    )
+    assert {engine.role for engine in engines} == {"encoder", "decoder"}
+    assert all(engine.compute_capabilities[0] == "8.0" for engine in engines)
 
 
 MASKED = (3, 9, 10, 11, 30, 51)

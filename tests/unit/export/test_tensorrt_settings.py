@@ -115,27 +115,19 @@ def test_what_is_not_a_capability_is_refused(text: str) -> None:
         parse_capabilities([text])
 
 
-@pytest.mark.parametrize(
-    ("installed", "gpu", "chosen"),
-    [
-        ({"tensorrt", "tensorrt_rtx"}, "8.6", "tensorrt"),
-        ({"tensorrt", "tensorrt_rtx"}, None, "tensorrt_rtx"),
-        ({"tensorrt_rtx"}, "8.6", "tensorrt_rtx"),
-    ],
-)
-def test_standard_tensorrt_is_used_where_it_and_a_gpu_are(installed: set[str], gpu: str | None, chosen: str) -> None:
-    assert choose_flavour(None, installed=installed.__contains__, gpu=lambda: gpu) == chosen
+def test_standard_tensorrt_is_used_where_it_is_asked_for_and_a_gpu_is_present() -> None:
+    assert choose_flavour("tensorrt", installed={"tensorrt"}.__contains__, gpu=lambda: "9.0") == "tensorrt"
 
 
 @pytest.mark.parametrize(
     ("wanted", "installed", "way_out"),
     [
-        (None, set(), r"pip install 'dragoman\[tensorrt\]'"),
-        ("tensorrt", {"tensorrt_rtx"}, "pip install tensorrt"),
+        ("tensorrt_rtx", set(), r"pip install 'dragoman\[tensorrt\]'"),
+        ("tensorrt", {"tensorrt_rtx"}, r"pip install 'dragoman\[tensorrt-standard\]'"),
         ("tensorrt", {"tensorrt"}, "use the flavour tensorrt_rtx"),
     ],
 )
-def test_the_error_for_an_impossible_flavour_has_a_remedy(wanted: Flavour | None, installed: set[str], way_out: str) -> None:
+def test_the_error_for_an_impossible_flavour_has_a_remedy(wanted: Flavour, installed: set[str], way_out: str) -> None:
     with pytest.raises(EngineBuildError, match=way_out):
         choose_flavour(wanted, installed=installed.__contains__, gpu=lambda: None)
 
@@ -152,13 +144,13 @@ def standard_tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("standard_tensorrt")
 def test_standard_tensorrt_builds_for_the_gpu_that_is_there() -> None:
-    assert find_toolchain(EngineOptions()) == Toolchain("tensorrt", "10.9.0", ("8.9",))
+    assert find_toolchain(EngineOptions("tensorrt")) == Toolchain("tensorrt", "10.9.0", ("8.9",))
 
 
 @pytest.mark.usefixtures("standard_tensorrt")
 def test_standard_tensorrt_can_not_build_for_another_gpu() -> None:
     with pytest.raises(EngineBuildError, match=r"tensorrt 10\.9\.0 can't build for compute capability 9\.0 .*it can: 8\.9"):
-        find_toolchain(EngineOptions(compute_capabilities=("9.0",)))
+        find_toolchain(EngineOptions("tensorrt", compute_capabilities=("9.0",)))
 
 
 def test_a_package_whose_library_is_broken_is_a_build_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,11 @@ def test_the_enumerations_have_the_doubles_members(kind: str) -> None:
     assert set(getattr(TensorRtDouble, kind).__members__) <= set(getattr(trt, kind).__members__)
 
 
+def test_the_reasons_of_an_invalid_engine_have_the_doubles_bits() -> None:
+    for member in TensorRtDouble.EngineInvalidityDiagnostics:
+        assert int(getattr(trt.EngineInvalidityDiagnostics, str(member.name))) == member
+
+
 def test_the_data_types_are_those_of_numpy() -> None:
     for member in TensorRtDouble.DataType:
         real = getattr(trt.DataType, member.name)

@@ -44,8 +44,8 @@ def test_a_gpu_that_tensorrt_rtx_does_not_know_needs_the_standard_package(make_m
 
 
 def test_an_engine_that_tensorrt_finds_invalid_is_never_loaded(machine: Machine) -> None:
-    machine.trt.validity = "INVALID", ["OLD_CUDA_DRIVER"]
-    with pytest.raises(BundleError, match=r"can't run on GPU 0: .*OLD_CUDA_DRIVER"):
+    machine.trt.validity = "INVALID", 6
+    with pytest.raises(BundleError, match=r"can't run on GPU 0: unsupported cc, old cuda driver"):
         machine.open()
     assert not machine.trt.engines
 

@@ -2,6 +2,7 @@
 
 from dragoman.export.tensorrt.engines import build_engines
 from dragoman.export.tensorrt.options import EngineLimits, EngineOptions, parse_capabilities
+from dragoman.export.tensorrt.rebuild import rebuild_engines
 from dragoman.export.tensorrt.toolchain import Toolchain, find_toolchain
 
 __all__ = [
@@ -11,4 +12,5 @@ __all__ = [
     "build_engines",
     "find_toolchain",
     "parse_capabilities",
+    "rebuild_engines",
 ]

@@ -31,8 +31,10 @@ def build_engines(
     precision: Precision,
     options: EngineOptions,
     stages: Stages,
+    output: Path | None = None,
 ) -> tuple[Engine, ...]:
-    """Build the portable graphs in `directory` and write the engines beside them; a stage an engine."""
+    """Build the portable graphs in `directory` and write the engines to `output`, beside them if it is None; a stage an
+    engine."""
     toolchain = find_toolchain(options)
     portable = [graph for graph in graphs if graph.lowering == "portable" and graph.role != "forced"]
     if not portable:
@@ -45,7 +47,7 @@ def build_engines(
         job = Job(
             flavour=toolchain.flavour,
             graph=directory / graph.file,
-            engine=directory / f"{graph.role}.{_SUFFIXES[toolchain.flavour]}",
+            engine=(output or directory) / f"{graph.role}.{_SUFFIXES[toolchain.flavour]}",
             compute_capabilities=capabilities,
             profiles=profiles_of(graph, dimensions, options.limits),
         )

@@ -18,7 +18,10 @@ FP32_PRODUCTS_NEED = "8.0"
 """Turing (7.5) multiplies matrices in fp16 and int8 only."""
 
 _MODULES: dict[Flavour, str] = {"tensorrt": "tensorrt", "tensorrt_rtx": "tensorrt_rtx_bindings"}
-_INSTALL: dict[Flavour, str] = {"tensorrt": "pip install tensorrt", "tensorrt_rtx": "pip install 'dragoman[tensorrt]'"}
+_INSTALL: dict[Flavour, str] = {
+    "tensorrt": "pip install 'dragoman[tensorrt-standard]'",
+    "tensorrt_rtx": "pip install 'dragoman[tensorrt]'",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ def find_toolchain(options: EngineOptions) -> Toolchain:
 
     Cheap: an export asks it before the long work starts.
     """
-    flavour = choose_flavour(options.flavour, installed=_installed, gpu=present_compute_capability)
+    flavour = choose_flavour(options.flavour or "tensorrt_rtx", installed=_installed, gpu=present_compute_capability)
     module = import_flavour(flavour)
     toolchain = Toolchain(flavour, module.__version__, _supported(flavour, module))
     if options.compute_capabilities is not None:
@@ -43,12 +46,8 @@ def find_toolchain(options: EngineOptions) -> Toolchain:
     return toolchain
 
 
-def choose_flavour(wanted: Flavour | None, installed: Callable[[Flavour], bool], gpu: Callable[[], str | None]) -> Flavour:
-    """The flavour to use: the wanted one, else standard TensorRT where a GPU is present, else TensorRT-RTX."""
-    if wanted is None:
-        if installed("tensorrt") and gpu() is not None:
-            return "tensorrt"
-        wanted = "tensorrt_rtx"
+def choose_flavour(wanted: Flavour, installed: Callable[[Flavour], bool], gpu: Callable[[], str | None]) -> Flavour:
+    """The flavour that is wanted, if it can build here."""
     if not installed(wanted):
         raise EngineBuildError(
             f"engines need the Python package {_MODULES[wanted]}, which is not installed: {_INSTALL[wanted]}"

@@ -73,11 +73,17 @@ class Bindings:
         if self.is_rtx:  # looks at the header only, so that a foreign engine is never executed
             validity, why = self._runtime.get_engine_validity(plan)
             if validity == self._trt.EngineValidity.INVALID:
-                raise BundleError(f"{entry.file} can't run on GPU {device.number}: {why}; {self.rebuild(bundle)}")
+                raise BundleError(f"{entry.file} can't run on GPU {device.number}: {self._why(why)}; {self.rebuild(bundle)}")
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise BundleError(f"TensorRT {self.version} can't load {entry.file}; {self.rebuild(bundle)}")
         return engine
+
+    def _why(self, diagnostics: Any) -> str:
+        """The names of the bits that are set."""
+        members = self._trt.EngineInvalidityDiagnostics.__members__
+        named = [name.lower().replace("_", " ") for name, bit in members.items() if int(diagnostics) & int(bit)]
+        return ", ".join(named) or "TensorRT gives no reason"
 
     def _for_this_gpu(self, bundle: Path, capability: str) -> str:
         if self.is_rtx and f"SM{capability.replace('.', '')}" not in self._trt.ComputeCapability.__members__:

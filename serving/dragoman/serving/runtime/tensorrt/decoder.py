@@ -112,6 +112,16 @@ class TensorRtDecoder:
         self._last = best.tokens[:, :1].copy(), positions.copy(), parents, candidates
         return best
 
+    def step_asking(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+        candidates: int,
+        asked: npt.NDArray[np.int64],
+    ) -> TopTokens:
+        raise NotImplementedError("these engines give the best tokens only")
+
     def step_on(self) -> TopTokens:
         tokens, positions, parents, candidates = self._last
         return self.step(tokens, positions + 1, parents, candidates)

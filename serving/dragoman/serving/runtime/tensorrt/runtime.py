@@ -13,7 +13,7 @@ from dragoman.bundle.integrity import check_files
 from dragoman.bundle.manifest import Manifest
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts
-from dragoman.serving.engine.runtime import Encoded
+from dragoman.serving.engine.runtime import Decoder, Encoded
 from dragoman.serving.engine.slots import bucket, power_of_two
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.runtime.tensorrt.bindings import Bindings, Import, engines_of, import_cuda
@@ -34,6 +34,7 @@ class TensorRtRuntime:
     calls_at_once = 1
     rows_together = 0
     pads = True
+    can_ask = False  # the portable graphs give the best tokens only
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class TensorRtRuntime:
             self._encoder_execution.run()
         return Encoded(list(cross.values()), lengths)
 
-    def decoder(self, width: int, sequences: int) -> TensorRtDecoder:  # noqa: ARG002 - caches grow with what is in them
+    def decoder(self, width: int, sequences: int) -> Decoder:  # noqa: ARG002 - caches grow with what is in them
         return TensorRtDecoder(self.decoder_engine, self.device, self.layout, width)
 
     def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
