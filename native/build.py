@@ -54,7 +54,7 @@ OPS_EXPORTS, BACKEND_EXPORTS, FIXES_EXPORTS = OPS / "exports.map", BACKEND / "ex
 """The linker's lists of the public functions; all other symbols are hidden, those of the C++ runtime among them."""
 FLAGS = (
     "-std=c++17 -O3 -fPIC -pthread -fvisibility=hidden -Wall -Wextra -Wno-psabi "
-    # For vectorisation: nobody reads errno or traps, and a product and a sum may be rounded once instead of twice.
+    # For vectorisation: errno and traps are not used, and a product and a sum may be rounded once instead of twice.
     "-fno-math-errno -fno-trapping-math -ffp-contract=fast"
 )
 MACHINES = ("x86_64", "amd64")

@@ -97,7 +97,7 @@ def _presentation(command: ModuleType) -> dict[str, Any]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is impossible, as every other error; argparse would print all flags before it."""
+    """Prints a usage error in one line, as every other error; argparse would print all flags before it."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see {self.prog} --help")

@@ -4,7 +4,7 @@ DragomanError
 ├── UsageError           the command line or a call is impossible as written; exit code 2
 ├── ExportError          the checkpoint, the conversion or the verification
 │   ├── CheckpointError      not a checkpoint, or one that can't be read whole
-│   ├── VerificationError    the exported graphs do not say what the original says
+│   ├── VerificationError    the exported graphs do not generate what the original generates
 │   └── EngineBuildError     TensorRT could not build an engine
 ├── BundleError          a bundle that can't be trusted: missing, tampered, too new
 ├── ServeError           the server can't start or can't go on: port in use, no memory, no Triton
@@ -61,7 +61,7 @@ class CheckpointError(ExportError):
 
 
 class VerificationError(ExportError):
-    """The exported graphs do not say what the original model says."""
+    """The exported graphs do not generate what the original model generates."""
 
 
 class EngineBuildError(ExportError):
@@ -105,7 +105,7 @@ class Cancelled(RequestError):
 
 
 class SuspectRequest(RequestError):
-    """Two engines died while they worked on this request; it is refused, whoever else was there."""
+    """Two engines died while they worked on this request; it is refused."""
 
 
 class ServerError(RequestError):

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 WIRE_VERSION = 2
-"""Every DETAILS and MODEL_INFO names it as `wire_version`; a client that reads another one says so instead of guessing.
+"""Every DETAILS and MODEL_INFO names it as `wire_version`; a client refuses any other.
 
 A new field does not change it; one that is gone or means something else does. Version 2: the bundle is chosen by the tensor
 MODEL instead of an option, a stream is refused by its last response (`DETAILS.error`) instead of an error response, and the
@@ -116,7 +116,7 @@ SESSION = Tensor("SESSION", "BYTES", (1,))
 MODEL_INFO = Tensor("MODEL_INFO", "BYTES", (1,))
 """A JSON object: `wire_version`, `model`, `version` (of its bundle), `tokens` (pad, eos, other_eos, decoder_start),
 `generation` (the model's own DecodingOptions), `source_tokens` (a number a text), `prefix` (token ids a text: [] or what
-prefix_text became), `target_vocabulary`, `choices` (tokens of it that the model may say: fewer with a shortlist),
+prefix_text became), `target_vocabulary`, `choices` (tokens of it that the model may generate: fewer with a shortlist),
 `max_target_tokens`, `idle_timeout_s`."""
 
 MODEL_INFO_FIELDS = (
@@ -185,7 +185,7 @@ class Limits:
 
 
 class ErrorCode(str, Enum):
-    """How an error says its kind: its message starts with `CODE: `.
+    """The kind of an error: its message starts with `CODE: `.
 
     Triton has too few status codes for our tree. OVERLOADED writes its hint first:
     `OVERLOADED retry_after_ms=250: the queue is full (256 requests)`.

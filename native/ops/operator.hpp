@@ -17,7 +17,7 @@
 
 namespace dragoman {
 
-// Releases a status, and throws what it says.
+// Releases a status, and throws its message.
 inline void check(const OrtApi& api, OrtStatus* status) {
   if (status == nullptr) return;
   const std::unique_ptr<OrtStatus, void (*)(OrtStatus*)> released(status, api.ReleaseStatus);
@@ -113,7 +113,7 @@ class Context {
     return static_cast<Number*>(output_data(index, sizes, 2));
   }
 
-  // Null where nobody asks for the output.
+  // Null where the output is not used.
   void* output_data(std::size_t index, const std::int64_t* sizes, std::size_t rank) const {
     OrtValue* value = nullptr;
     check(api_, api_.KernelContext_GetOutput(context_, index, sizes, rank, &value));
@@ -193,7 +193,7 @@ class Shapes {
     return value;
   }
 
-  // Says nothing where a size is not known.
+  // Sets nothing where a size is not known.
   template <std::size_t kRank>
   void set(std::size_t output, ElementType type, const Dimension (&sizes)[kRank]) const {
     std::int64_t numbers[kRank];

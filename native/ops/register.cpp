@@ -50,7 +50,7 @@ void add_all(const OrtApi& api, OrtSessionOptions* options) {
 DRAGOMAN_PUBLIC dragoman::OrtStatus* RegisterCustomOps(dragoman::OrtSessionOptions* options,
                                                        const dragoman::OrtApiBase* base) noexcept {
   const dragoman::OrtApi* api = base->GetApi(dragoman::kOrtApiVersion);
-  if (api == nullptr) {  // too old; the first version has what says so
+  if (api == nullptr) {  // too old; the first version can make an error
     const dragoman::OrtApi* first = base->GetApi(1);
     return first->CreateStatus(dragoman::OrtErrorCode::kFail, "dragoman's operators need ONNX Runtime 1.18 or later");
   }

@@ -23,7 +23,7 @@
 // 6. No wake-up is lost. A helper increments `sleeping_` under the mutex and then loads `job_`; the owner makes `job_` odd
 //    and then loads `sleeping_`. Both are sequentially consistent: the helper sees the job, or the owner sees the sleeper
 //    and notifies under the mutex, which the helper holds until it really waits. A helper that sleeps on is no error in any
-//    case: the owner runs all parts that nobody else takes.
+//    case: the owner runs all parts that no helper takes.
 //
 // 7. threads_, callers_ and paused_until_ are hints about cores. Nothing is read because of their values that needs an
 //    order, so their loads are relaxed.

@@ -6,7 +6,7 @@
 
 namespace dragoman {
 
-// A wrong graph or a wrong input is an error that says what is wrong, never a crash.
+// A wrong graph or a wrong input is an error with its reason, never a crash.
 inline void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
 }

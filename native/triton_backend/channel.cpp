@@ -27,7 +27,7 @@ Channel::Channel(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_STREA
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    const auto error = closed("nobody listens at " + path);
+    const auto error = closed("no process listens at " + path);
     ::close(socket_);
     throw error;
   }

@@ -12,8 +12,8 @@ const std::string kName = "triton";  // dragoman.serving.metrics.PUBLISHED_BY
 constexpr char kNoDetails = '-';
 constexpr double kTick_s = 0.02;
 constexpr int kTick_ms = 20, kIdleTick_ms = 50;
-// Triton 2.51 may still be handling a cancellation when the call is answered, and then uses what it has freed. Nobody
-// waits for the answer to a cancelled call, so it comes later (docs/operations.md has what was measured).
+// Triton 2.51 may still be handling a cancellation when the call is answered, and then uses what it has freed. The answer
+// to a cancelled call is not waited for, so it comes later (docs/operations.md has what was measured).
 constexpr double kCancelledGrace_s = 0.05;
 
 const char* const kNoSession =
@@ -51,7 +51,7 @@ void send(Engine& engine, const Frame& frame) {
   }
 }
 
-// What the caller of a request is told whose engine has died, or nothing when it is sent to another one.
+// The error of a request whose engine has died, or nothing when it is sent to another one.
 std::optional<Failure> failure_after_death(const PendingRequest& pending) {
   if (pending.is_session()) return Failure{code::kSessionLost, kNoSession};
   if (pending.cancelled) return Failure{code::kCancelled, kCallerGone};
@@ -371,8 +371,7 @@ void EngineClient::look_after_held(double now_s) {
   refuse(refused);
 }
 
-// Replies are asked by this thread only, which also is the only one that ends them: none is asked after its last
-// response.
+// Only this thread queries replies, and only this thread ends them: none is queried after its last response.
 void EngineClient::look_for_cancelled() {
   std::vector<PendingPointer> open;
   {

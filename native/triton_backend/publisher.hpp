@@ -19,7 +19,7 @@ class Publisher : public Observer {
 
   void take_series(const Frame& frame) override;
   void take_metrics(const Engine& engine, const Frame& frame) override;
-  // Counts restarts, and says which engines there are: those that are gone have no gauges.
+  // Counts restarts, and removes the gauges of engines that are gone.
   void take_table(const RoutingTable& table) override;
   void log_error(const std::string& text) noexcept override;
 

@@ -1,4 +1,4 @@
-// Which engine process a request goes to, as the supervisor says.
+// Which engine process a request goes to, by the supervisor's routing table.
 #pragma once
 
 #include <map>

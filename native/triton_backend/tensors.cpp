@@ -110,11 +110,11 @@ std::vector<std::string> strings_of(const Input& input) {
     const std::size_t left = bytes.size() - at;
     const std::size_t length = left < kLengthBytes ? left : number_at<std::uint32_t>(bytes.data() + at);
     if (left < kLengthBytes || left - kLengthBytes < length)
-      throw invalid(input.name + " is shorter than its lengths say");
+      throw invalid(input.name + " is shorter than its lengths");
     found.emplace_back(bytes, at + kLengthBytes, length);
     at += kLengthBytes + length;
   }
-  if (found.size() != input.items) throw invalid(input.name + " has another number of elements than its shape says");
+  if (found.size() != input.items) throw invalid(input.name + " has another number of elements than its shape");
   return found;
 }
 
@@ -195,7 +195,7 @@ void add_output(TRITONBACKEND_Response* response, const OutputTensor& tensor) {
   TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
   std::int64_t memory_id = 0;
   check(TRITONBACKEND_OutputBuffer(output, &buffer, tensor.bytes.size(), &memory, &memory_id));
-  if (memory == TRITONSERVER_MEMORY_GPU) throw TritonError("an output was asked for in a GPU's memory");
+  if (memory == TRITONSERVER_MEMORY_GPU) throw TritonError("an output was requested in a GPU's memory");
   std::memcpy(buffer, tensor.bytes.data(), tensor.bytes.size());
 }
 

@@ -30,7 +30,7 @@ struct InputSpec {
 void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits,
                  Request& request);
 
-// Which outputs the caller asked for.
+// Which outputs the caller requested.
 std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request);
 
 // Does a request have a parameter of that name? Forwarded metadata are parameters, too.

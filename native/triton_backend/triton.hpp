@@ -135,12 +135,12 @@ inline void check(TRITONSERVER_Error* error) {
   throw thrown;
 }
 
-// For the last things that are done to a request: nobody is left who could be told.
+// For the last calls for a request, when an error can no longer be reported to its caller.
 inline void ignore(TRITONSERVER_Error* error) noexcept {
   if (error != nullptr) TRITONSERVER_ErrorDelete(error);
 }
 
-// Into the server's log, for what callers are not told.
+// Into the server's log: details that are not for callers.
 inline void log_error(const char* text) noexcept {
   ignore(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "dragoman", 0, text));
 }

@@ -11,7 +11,7 @@
 
 namespace dragoman {
 
-// Owns Triton's request until its last response, which also tells Triton's statistics how long it took.
+// Owns Triton's request until its last response, which also reports its duration to Triton's statistics.
 //
 // A stream never gets an error response, which with `triton_grpc_error` in the call's metadata brings Triton down now
 // and then: the state of the call is released twice. It ends with an ordinary response that has the error in DETAILS.

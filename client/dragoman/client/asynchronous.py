@@ -131,6 +131,6 @@ class _LoopTask(Generic[T]):
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled the task, not only the call that it waits for; Python 3.10 can't tell."""
+    """Whether the task itself was cancelled, not only the call that it waits for; Python 3.10 can't tell."""
     task = asyncio.current_task()
     return task is not None and bool(getattr(task, "cancelling", lambda: 0)())

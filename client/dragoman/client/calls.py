@@ -25,7 +25,7 @@ class PendingCall(Protocol):
         """What it ended with; None when it has not within `timeout_s`."""
 
     def cancel(self) -> None:
-        """The answer is not wanted any more; the server is told. Nothing happens when it has come."""
+        """Cancel the call, also at the server. Nothing happens when the answer has arrived."""
 
 
 class ResponseStream(Protocol):
@@ -35,7 +35,7 @@ class ResponseStream(Protocol):
         """The next response; None at the end."""
 
     def cancel(self) -> None:
-        """No more responses are wanted; the server is told."""
+        """Cancel the stream, also at the server."""
 
 
 class Task(Protocol[T_co]):

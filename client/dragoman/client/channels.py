@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 SILENCE_S = 2.0
-"""With several servers: a call waits this long before it asks whether its server is alive at all."""
+"""With several servers: a call waits this long before its server is checked for being alive."""
 
 PROBE_TIMEOUT_S = 1.0
 """A server that does not answer a health check within this time is left out."""

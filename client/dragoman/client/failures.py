@@ -63,7 +63,7 @@ def read_status(code: grpc.StatusCode, details: str | None, address: str) -> Fai
         case grpc.StatusCode.UNAVAILABLE:
             return _unreachable(message, address)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Failure(DeadlineExceeded(f"{address} did not answer in time; raise timeout_s or ask for less"))
+            return Failure(DeadlineExceeded(f"{address} did not answer in time; raise timeout_s or send less"))
         case grpc.StatusCode.CANCELLED:  # not by this client: how a Triton that is stopping ends its calls
             return _down(TransportError(f"{address} cancelled the call without a reason: it is stopping"))
         case grpc.StatusCode.UNIMPLEMENTED:
@@ -119,7 +119,7 @@ def read_error(code: ErrorCode, text: str, retry_after_ms: float | None = None) 
 
 def hung(address: str, silent_s: float) -> Failure:
     """A server that keeps its connection open and sends nothing, not even that it is alive."""
-    return _down(TransportError(f"{address} does not answer (silent for {silent_s:.0f} s, and not alive when asked)"))
+    return _down(TransportError(f"{address} does not answer (silent for {silent_s:.0f} s, and not alive when probed)"))
 
 
 def _down(error: RequestError) -> Failure:

@@ -1,4 +1,4 @@
-"""What a call may ask for: one typed set of keyword arguments, checked here and written as the wire's OPTIONS."""
+"""The options of a call: one typed set of keyword arguments, checked here and written as the wire's OPTIONS."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class RequestOptions(TypedDict, total=False):
 
 
 class LineOptions(RequestOptions, total=False):
-    """Those of a long job. `window` says how many requests are on their way at once."""
+    """Those of a long job. `window` is the number of requests in flight."""
 
     window: Window | None
 
 
 class FileOptions(LineOptions, total=False):
-    """Those of a file. `restart` drops what an interrupted run left; `on_progress` is told the number of lines done."""
+    """Those of a file. `restart` drops what an interrupted run left; `on_progress` gets the number of lines done."""
 
     output_format: OutputFormat
     restart: bool

@@ -17,7 +17,7 @@ from dragoman.errors import UsageError
 
 __all__ = ["HELP", "configure", "run"]
 
-HELP = "Translate one word and tell by the exit code whether that worked: a health check of the whole server."
+HELP = "Translate one word; the exit code is 0 if that worked: a health check of the whole server."
 
 _EXAMPLES = """
 examples:

@@ -52,5 +52,5 @@ class Translation:
 
     @classmethod
     def of_nothing(cls) -> Translation:
-        """The translation of a blank line: known without asking a model."""
+        """The translation of a blank line, which needs no model."""
         return cls("", 0.0, 0, (), Timings(0.0, 0.0, 0.0, 0.0), 0, "eos", 0, False, "", "")

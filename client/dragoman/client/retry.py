@@ -116,7 +116,7 @@ class Attempts:
         self._refused += failure.retry is not Retry.WAIT
         self._tried.add(self.server)
         (self._servers.down if failure.server_down else self._servers.answered)(self.server)
-        # A server that can't be used (a certificate that nobody trusts) says nothing about the others.
+        # A server that can't be used (an untrusted certificate) is no reason not to use the others.
         elsewhere = failure.server_down and len(self._tried) < len(self._servers)
         if self._policy.max_attempts == 1 or (failure.retry is Retry.NEVER and not elsewhere):
             raise failure.error from None
@@ -132,13 +132,13 @@ class Attempts:
         if len(self._tried) < len(self._servers):
             return 0.0  # another server may have time right now
         self._tried.clear()
-        if isinstance(failure.error, Overloaded):  # never earlier than asked for, and not all at the same moment
+        if isinstance(failure.error, Overloaded):  # never earlier than the server's hint, and not all at the same moment
             return failure.error.retry_after_s * (1 + 0.5 * self._jitter())
         longest_s = min(self._policy.first_wait_s * 2.0 ** min(self._made - 1, 30), self._policy.longest_wait_s)
         return longest_s * self._jitter()
 
     def _until_back_s(self, failure: Failure, wait_s: float) -> float:
-        """The pause before a server that is down is asked again: the last one ends before the deadline does."""
+        """The pause before a server that is down is tried again: the last one ends before the deadline does."""
         now = self._clock()
         if not self._servers.any_answered and now + wait_s >= self._began_at + self._policy.connect_timeout_s:
             raise failure.error from None

@@ -1,4 +1,4 @@
-"""Which of several servers to ask: round robin over those that are up. Pure bookkeeping by server number."""
+"""Which of several servers to call: round robin over those that are up. Pure bookkeeping by server number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Health:
 
 
 class Servers:
-    """Round robin with failover; a server that went down is asked again only after a probe found it up.
+    """Round robin with failover; a server that went down is used again only after a probe found it up.
 
     Thread-safe. With a single server nothing is ever left out: there is no other.
     """

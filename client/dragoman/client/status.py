@@ -74,7 +74,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One server. `problem` says why it can't be used, `metrics_problem` why nothing is known about its activity."""
+    """One server. `problem` is why it can't be used, `metrics_problem` why nothing is known about its activity."""
 
     address: str
     ready: bool
@@ -89,30 +89,30 @@ class ServerStatus:
 
 
 async def server_status(transport: Transport, server: int, metrics_url: str | None, watch_s: float) -> ServerStatus:
-    """Ask one server; its activity is measured over `watch_s`."""
+    """Query one server; its activity is measured over `watch_s`."""
     address = transport.address(server)
     try:
         triton = await transport.ask("ServerMetadata", service_pb2.ServerMetadataRequest(), server, CHECK_TIMEOUT_S)
         ready = (await transport.ask("ServerReady", service_pb2.ServerReadyRequest(), server, CHECK_TIMEOUT_S)).ready
         models = tuple([await _model_status(transport, server, model.name) for model in MODELS])
         usable = ready and all(model.ready for model in models)
-        told = await _ask_status(transport, server) if usable else {"server": "", "bundles": [], "metrics": None}
-        bundles = tuple(BundleStatus.from_json(raw) for raw in told["bundles"])
+        status = await _ask_status(transport, server) if usable else {"server": "", "bundles": [], "metrics": None}
+        bundles = tuple(BundleStatus.from_json(raw) for raw in status["bundles"])
     except RequestError as error:
         return ServerStatus(address, False, problem=str(error))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return ServerStatus(address, False, problem=str(foreign_answer(f"its STATUS can't be read ({error!r})")))
     problem = None if usable else "not every model is ready: the server is starting or stopping, or it is not dragoman's"
-    url = metrics_url or _metrics_in(told, address)
+    url = metrics_url or _metrics_in(status, address)
     activity, metrics_problem = await _activity(url, watch_s, transport.calls)
     return ServerStatus(
-        *(address, usable, f"{triton.name} {triton.version}", str(told["server"]), models, bundles, activity),
+        *(address, usable, f"{triton.name} {triton.version}", str(status["server"]), models, bundles, activity),
         *(url, problem, metrics_problem),
     )
 
 
 async def find_metrics(transport: Transport, server: int) -> str:
-    """Where the server says that its metrics are; beside it when it does not say."""
+    """The server's own metrics address; without one, the usual port beside it."""
     address = transport.address(server)
     try:
         return _metrics_in(await _ask_status(transport, server), address)
@@ -120,8 +120,8 @@ async def find_metrics(transport: Transport, server: int) -> str:
         return metrics_url_of(address)
 
 
-def _metrics_in(told: Mapping[str, Any], address: str) -> str:
-    named = told.get("metrics")
+def _metrics_in(status: Mapping[str, Any], address: str) -> str:
+    named = status.get("metrics")
     return beside(str(named), address) if named else metrics_url_of(address)
 
 

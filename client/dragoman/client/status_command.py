@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     connection = Connection(parse_addresses(arguments.server), tls_of(arguments), 60.0, RetryPolicy.never())
     addresses = connection.addresses.targets
     if arguments.metrics and len(addresses) > 1:
-        raise UsageError("--metrics names the endpoint of one server; ask for one server at a time with it")
+        raise UsageError("--metrics names the endpoint of one server; query one server at a time with it")
     quiet_grpc()
     if arguments.metrics:
         check_metrics_url(arguments.metrics)

@@ -91,7 +91,7 @@ class TranslationStream(_Stream):
         return next(self._iterator)
 
     def close(self) -> None:
-        """Stop here; the server is told."""
+        """Stop here; the call is cancelled at the server."""
         self._iterator.close()
 
     def __enter__(self) -> TranslationStream:
@@ -111,7 +111,7 @@ class AsyncTranslationStream(_Stream):
         return await anext(self._pieces)
 
     async def aclose(self) -> None:
-        """Stop here; the server is told."""
+        """Stop here; the call is cancelled at the server."""
         await self._pieces.aclose()
 
     async def __aenter__(self) -> AsyncTranslationStream:

@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Translate what was asked for."""
+    """Translate the texts, the lines of standard input or a file."""
     _check(arguments)
     quiet_grpc()
     with Translator(

@@ -108,7 +108,7 @@ class Transport:
             call.cancel()
 
     async def _is_hung(self, server: int) -> bool:
-        """Whether a server that has not answered a call for a while is dead, by asking it."""
+        """Whether a server that has not answered a call for a while is dead, by probing it."""
         if self.servers.is_down(server):
             return True  # another call has found out
         if self.servers.silent_s(server) < SILENCE_S:
@@ -121,7 +121,7 @@ class Transport:
 
     async def _probe_if_silent(self, server: int) -> Failure | None:
         """A stream can't be watched from outside, so its server is looked at before, where there is another to go to."""
-        # One that is down is asked only when all are: then there is nothing to lose.
+        # One that is down is tried only when all are: then there is nothing to lose.
         if len(self.servers) > 1 and not self.servers.is_down(server) and await self._is_hung(server):
             return hung(self.address(server), self.servers.silent_s(server))
         return None

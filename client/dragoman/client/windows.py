@@ -50,7 +50,7 @@ class Batch:
 
 
 async def batches(lines: Iterable[str] | AsyncIterable[str], size: int, first: int = 1) -> AsyncIterator[Batch]:
-    """`lines` in batches of `size`; read only as far as asked for."""
+    """`lines` in batches of `size`; read only as far as needed."""
     if isinstance(lines, AsyncIterable):
         taken: list[str] = []
         async for line in lines:

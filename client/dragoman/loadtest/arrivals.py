@@ -2,7 +2,7 @@
 
 A shape is a chain of segments in which the rate runs straight from one value to another, so the number of arrivals up
 to a moment, Λ(t) = ∫ rate, and its inverse are formulas: a schedule is exact, and every worker process can compute its
-own share of it without asking the others.
+own share of it without the others.
 
 Evenly spaced, arrival k is due where Λ(t) = k + ½. As a Poisson process it is due where Λ(t) is the sum of k + 1
 exponential variables: random arrivals of any shape.

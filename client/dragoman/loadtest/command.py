@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     goal.add_argument("--find-capacity", action="store_true", help="search the highest rate at which --slo holds")
     goal.add_argument("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"), help="two results; sends no load")
     goal.add_argument("--regression-limit", metavar="5%", help="with --compare: how much worse B may be")
-    goal.add_argument("--metrics", metavar="URL", help="metrics endpoint (default: the server tells it); 'off' for none")
+    goal.add_argument("--metrics", metavar="URL", help="metrics endpoint (default: from the server); 'off' for none")
     goal.add_argument("--output", type=Path, metavar="PREFIX", help="of the .json and .html files (default: loadtest-TIME)")
     add_tls_flags(parser)
 

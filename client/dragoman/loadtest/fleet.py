@@ -57,7 +57,7 @@ class Fleet:
         self._end_all()
 
     def start(self) -> float:
-        """Tell every worker to begin; returns the common moment of `time.monotonic`."""
+        """Start every worker; returns the common moment of `time.monotonic`."""
         at = time.monotonic() + _SOON_S
         self._busy = list(self._connections)
         for connection in self._connections:

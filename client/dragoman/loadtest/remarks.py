@@ -28,7 +28,7 @@ def remarks_on(result: RunResult) -> list[str]:
             "Their latencies count from when they were due."
         )
     if result.info.load.startswith("closed loop"):
-        remarks.append("Closed loop: while the server is slow, less is asked of it. For latencies under load use --rate.")
+        remarks.append("Closed loop: a slow server gets fewer requests. For latencies under load use --rate.")
     if result.quality.changing_items:
         remarks.append(
             f"{result.quality.changing_items} of {result.quality.items} sentences were translated in more than one way."

@@ -25,7 +25,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """What every request asks for; None leaves it to the model."""
+    """The options of every request; None leaves it to the model."""
 
     model: str | None = None
     source_language: str | None = None

@@ -25,7 +25,7 @@ _KEEPALIVE_S = 30.0
 
 
 async def open_sender(target: Target, settings: RequestSettings) -> TransportSender:
-    """A sender for the target; the first request finds out whether anybody answers there."""
+    """A sender for the target; the first request finds out whether a server answers there."""
     connection = Connection(target.addresses, target.tls, _KEEPALIVE_S, RetryPolicy.never())
     return TransportSender(Transport(connection, AsyncCalls(connection)), settings)
 

@@ -103,7 +103,7 @@ class LanguageSide:
     def _refuse(self, code: str, tag: LanguageTag) -> Language:
         asked = f"{self.name}_language={shown(code)}"
         if not self.languages:
-            raise InvalidRequest(f"{asked}: this model does not say which languages it has; leave it out")
+            raise InvalidRequest(f"{asked}: this bundle does not list its languages; leave it out")
         variants = [language for language in self.languages if language.tag.language == tag.language]
         if variants:
             raise InvalidRequest(f"{asked} could be several languages of this model: {self._listed(variants)}")

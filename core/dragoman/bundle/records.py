@@ -70,7 +70,7 @@ class ModelCard:
 class Dimensions:
     """The sizes that a runtime needs to lay out its caches.
 
-    `shortlist`: how many tokens of the target vocabulary the model may say; None when it may say all.
+    `shortlist`: how many tokens of the target vocabulary the model may generate; None when it may generate all.
     """
 
     d_model: Width
@@ -163,7 +163,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A weight and where it lies: `shape` and `dtype` say how long it is."""
+    """A weight and where it lies: `shape` and `dtype` give its length."""
 
     name: str
     dtype: DataType
@@ -176,7 +176,7 @@ class StoredTensor:
 class Graph:
     """One ONNX file.
 
-    `max_candidates`: the most next tokens a step may ask for; None when the graph takes any `candidates`,
+    `max_candidates`: the most next tokens that a step may request; None when the graph takes any `candidates`,
     else the number is fixed in the graph and the input does not exist.
     `large_weights`: the weights of a megabyte and more. What several graphs hold, a runtime needs in memory only once.
     """

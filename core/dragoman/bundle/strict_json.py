@@ -1,4 +1,4 @@
-"""JSON from files that nobody vouches for: bounded in size, depth and digits, and every failure is one ValueError."""
+"""JSON from untrusted files: bounded in size, depth and digits, and every failure is one ValueError."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_text(path: Path, max_bytes: int) -> str:
 
 
 def parse_json(text: str) -> object:
-    """The value that `text` spells; ValueError says in one line what is wrong with it."""
+    """The value that `text` spells; ValueError has the reason in one line."""
     try:
         value = json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_constant)
     except RecursionError:

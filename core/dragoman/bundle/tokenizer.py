@@ -1,4 +1,4 @@
-"""Text to token ids and back, as the bundle's tokenizer files say.
+"""Text to token ids and back, by the bundle's tokenizer files.
 
 A text is only text: `</s>`, `<pad>` or the name of a language in it never becomes a special token. Hugging Face's tokenizers
 make it one; here we differ on purpose.

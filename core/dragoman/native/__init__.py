@@ -40,7 +40,7 @@ def backend_library() -> Path | None:
 
 
 def require_libraries() -> None:
-    """Refuse to serve where the libraries are missing, and say why they are."""
+    """Refuse to serve where the libraries are missing, with the reason."""
     if all(library.is_file() for library in (OPS_LIBRARY, BACKEND_LIBRARY, FIXES_LIBRARY)):
         return
     if sys.platform != "linux" or platform.machine().lower() not in ("x86_64", "amd64"):

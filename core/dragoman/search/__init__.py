@@ -1,7 +1,7 @@
 """Greedy, beam and sampling search in numpy: pure, shared by the engine, the verification and the client.
 
-A search never sees the model. It tells what to feed next (`tokens`, `positions`, `parents`) and how many best tokens it
-needs (`candidates`); whoever runs the model gives them back to `advance`.
+A search never sees the model. It returns what to feed next (`tokens`, `positions`, `parents`) and how many best tokens it
+needs (`candidates`); the caller runs the model and gives them to `advance`.
 """
 
 from dragoman.search.batch import SearchBatch

@@ -1,4 +1,4 @@
-"""The options that look at what a row has said already, and change what it may say next.
+"""The options that depend on the tokens a row has generated, and change which it may generate next.
 
 They are the processors of Hugging Face `generate` with its order and its arithmetic: repetition penalty, then tokens
 forbidden by a repeated n-gram or a bad word. Which tokens a step will touch is known before it runs, so a search asks
@@ -73,15 +73,15 @@ class HistoryRules:
     def apply(self, tokens: Ids, scores: Scores) -> None:
         """Change `scores` (rows, candidates) of `tokens` in place."""
         if self._penalty != 1.0:
-            said = (tokens[:, :, None] == self._history[:, None, :]).any(-1)
-            scores[:] = np.where(said, np.where(scores < 0, scores * self._penalty, scores / self._penalty), scores)
+            generated = (tokens[:, :, None] == self._history[:, None, :]).any(-1)
+            scores[:] = np.where(generated, np.where(scores < 0, scores * self._penalty, scores / self._penalty), scores)
         if len(self._always):
             scores[np.isin(tokens, self._always)] = -np.inf
         if self._banned.shape[1]:
             scores[(tokens[:, :, None] == self._banned[:, None, :]).any(-1)] = -np.inf
 
     def _ngrams(self, history: Ids) -> Ids:
-        """(rows, m): tokens that would say an n-gram again, -1 where there are fewer."""
+        """(rows, m): tokens that would repeat an n-gram, -1 where there are fewer."""
         size, length = self._ngram, history.shape[1]
         if not size or length < size:
             return np.empty((len(history), 0), np.int64)

@@ -1,4 +1,4 @@
-"""What a request may ask of the search: one frozen dataclass, validated when it is made.
+"""The options of a search: one frozen dataclass, validated when it is made.
 
 `DECODING_OPTIONS` has the type, range and length of each option; how options depend on each other is checked after that.
 """
@@ -57,7 +57,7 @@ DECODING_OPTIONS: Mapping[str, OptionType] = {
 
 @dataclass(frozen=True, slots=True)
 class DecodingOptions:
-    """Options of one request; the defaults are greedy search as the model card asks for nothing else.
+    """Options of one request; the defaults are greedy search.
 
     The meaning of each is that of Hugging Face `generate`. `max_length` and `min_length` count target tokens
     with the end token and without the start token and the prefix. `decoder_start` replaces the model's own start token.

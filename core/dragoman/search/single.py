@@ -22,7 +22,7 @@ def search_batch(width: int, tokens: TokenIds, vocabulary: int, choices: int | N
 
 
 def start_search(options: DecodingOptions, tokens: TokenIds, vocabulary: int) -> Search:
-    """A search as `options` ask for."""
+    """A search with these `options`."""
     return Search(options, tokens, vocabulary)
 
 

@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--shortlist",
         type=Path,
         metavar="FILE",
-        help="text in the target language, a sentence a line: the model will say what is in it and single characters only, "
+        help="text in the target language, one sentence per line: only its tokens and single characters are generated, "
         "which is faster where the vocabulary is large; what it loses is measured (docs/bundle.md)",
     )
     for side in ("source", "target"):
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--verify-file",
         type=Path,
         metavar="FILE",
-        help="sentences to check with, one a line, references after tabs (default: sentences that come with dragoman)",
+        help="sentences to check with, one per line, references after tabs (default: sentences that come with dragoman)",
     )
     add(
         "--max-quality-loss",

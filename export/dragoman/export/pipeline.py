@@ -61,7 +61,7 @@ class ExportOptions:
     operators, slower, for a server without them).
     `shortlist` is text in the target language: what is not in it the model will not say.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
-    weights that mean nothing, whose answers nobody will read.
+    random weights, whose translations mean nothing.
     `segmentation` is what the model translates at a time, where its family's usual is not right.
     `task_prefix` stands before every text of a request that names no other task ("summarize: ").
     `format_name` says what `checkpoint` is where it is not recognised; `companions` are files that do not lie beside it.
@@ -129,7 +129,7 @@ class _Export:
         self._corpus = corpus.prefixed(options.task_prefix)
         self._engine_options = EngineOptions(compute_capabilities=options.compute_capabilities)
         if "tensorrt" in options.targets:
-            find_toolchain(self._engine_options)  # a missing builder is said before the long work, not after it
+            find_toolchain(self._engine_options)  # a missing builder is an error before the long work, not after it
 
     def run(self) -> ExportReport:
         with staged_directory(self._options.output, force=self._options.force) as staging:

@@ -1,4 +1,4 @@
-"""What an export says when it is done."""
+"""The report of an export."""
 
 from __future__ import annotations
 

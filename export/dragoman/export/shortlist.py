@@ -15,9 +15,9 @@ def read_shortlist(path: Path, tokenizer: Tokenizer, checkpoint: Checkpoint) -> 
     """The tokens of the text, the special ones, and all single characters, so that every word can still be spelt."""
     tokens, generation = checkpoint.tokens, checkpoint.generation
     listed = {*tokens.ends, tokens.unknown, generation.forced_bos, generation.forced_eos} - {None}
-    said = {token for line in _lines(path) for token in tokenizer.encode_target(line)}
+    in_text = {token for line in _lines(path) for token in tokenizer.encode_target(line)}
     spelt = {token for token in range(checkpoint.config.target_vocabulary) if len(tokenizer.decode([token])) == 1}
-    return tuple(sorted(token for token in listed | said | spelt if token is not None))
+    return tuple(sorted(token for token in listed | in_text | spelt if token is not None))
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-// Rows of a tiled table, of the kind that the output projection multiplies: int8, or float32 where the name says so.
+// Rows of a tiled table like that of the output projection: int8, or float32 where the name begins with Float.
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,4 +1,4 @@
-// Linear layers of tiled weights: int8, or float32 where the name says so.
+// Linear layers of tiled weights: int8, or float32 where the name begins with Float.
 #pragma once
 
 #include <algorithm>

@@ -48,7 +48,7 @@ struct Norm {
   }
 };
 
-// norm(x + update) and, where it is asked for, x + update: both (rows, width), γ (width), and perhaps β (width).
+// norm(x + update) and, where it is used, x + update: both (rows, width), γ (width), and perhaps β (width).
 struct AddNorm {
   static constexpr const char* kName = "AddNorm";
   static constexpr ElementType kInputs[] = {ElementType::kFloat, ElementType::kFloat, ElementType::kFloat,

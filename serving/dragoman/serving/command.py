@@ -89,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal arrives."""
     native.require_libraries()
     config = server_config(arguments)
     configure_logging(config.log_level, "supervisor")
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def server_config(arguments: argparse.Namespace) -> ServerConfig:
-    """The configuration the arguments ask for, checked as far as possible before anything is started."""
+    """The configuration of the arguments, checked as far as possible before anything is started."""
     addresses = {
         "--grpc-address": _listenable("--grpc-address", arguments.grpc_address),
         "--metrics-address": _listenable("--metrics-address", arguments.metrics_address),
@@ -190,7 +190,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
 
 
 def _token(path: Path | None) -> str:
-    """The secret of the admin endpoints: the operator's, or a random one that nobody knows."""
+    """The secret of the admin endpoints: the operator's, or a random one."""
     if path is None:
         return secrets.token_urlsafe(32)
     try:

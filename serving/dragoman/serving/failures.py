@@ -22,7 +22,7 @@ __all__ = ["Failure", "cause_of", "outcome_of"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a caller is told when a request goes wrong; `text` is spelt as `wire.ErrorCode` says."""
+    """What a caller gets when a request fails; `text` is spelt as `wire.ErrorCode` says."""
 
     code: ErrorCode
     text: str
@@ -38,7 +38,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """The failure that tells of `error`; anything not meant for callers becomes INTERNAL without its text."""
+        """The failure for `error`; anything not meant for callers becomes INTERNAL without its text."""
         if isinstance(error, Overloaded):
             return cls.overloaded(str(error), error.retry_after_s)
         for kind, code in _CODES.items():

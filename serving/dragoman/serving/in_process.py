@@ -38,7 +38,7 @@ class LoadedModel:
     contract: MemoryContract
 
     def warm_up(self) -> None:
-        """A real translation of each kind that is asked for most: the first run of a shape is slow, and may fail."""
+        """A real translation of each usual kind: the first run of a shape is slow, and may fail."""
         widest = min(self.engine.limits.max_beam_size, self.engine.limits.max_rows)
         sizes = self.manifest.dimensions
         source = tuple(self.tokenizer.encode(_SAMPLE)[: sizes.max_source_tokens])  # a token may be a single character

@@ -111,7 +111,7 @@ class TestPair:
         assert PAIR.leading_token(">>fra<< Hello") == ""
 
     def test_a_bundle_without_languages_refuses_language_options(self) -> None:
-        with pytest.raises(InvalidRequest, match="does not say which languages it has"):
+        with pytest.raises(InvalidRequest, match="does not list its languages"):
             resolver(None, None).tokens("en", None)
 
 

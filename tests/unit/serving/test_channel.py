@@ -75,5 +75,5 @@ def test_the_end_of_the_other_side_is_noticed(ends: tuple[Channel, Channel]) -> 
 
 
 def test_connecting_to_no_listener_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ChannelClosed, match="nobody listens"):
+    with pytest.raises(ChannelClosed, match="no process listens"):
         Channel.connect(str(tmp_path / "none.sock"))

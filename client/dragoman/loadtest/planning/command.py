@@ -20,7 +20,7 @@ from dragoman.loadtest.slo import Objective, parse_objectives
 
 __all__ = ["HELP", "configure", "run"]
 
-HELP = "Say how many servers a rate needs, simulated from a load test of one of them; docs/capacity.md explains how."
+HELP = "Compute how many servers a rate needs, simulated from a load test of one of them; docs/capacity.md explains how."
 
 _EXAMPLES = """
 examples:

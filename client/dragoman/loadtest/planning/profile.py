@@ -1,4 +1,4 @@
-"""What a load test tells about one server, as the few numbers a simulation needs.
+"""What a load test measures of one server, as the few numbers a simulation needs.
 
 A decoding step takes  base + rows · per_row  seconds, encoding of newcomers included: both are fitted to the seconds of the
 run, in which the server decoded batches of different sizes. On a machine that is disturbed at times slow seconds have larger

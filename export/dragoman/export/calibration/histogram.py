@@ -35,7 +35,7 @@ class Magnitudes:
         """The largest magnitude to represent with `levels` steps so that the mean squared error is least.
 
         What lies beyond it is clipped, which costs (x − range)²; what lies within is rounded, which costs
-        (range / levels)² / 12 on average. A rare giant is better clipped than paid for by everybody else's rounding.
+        (range / levels)² / 12 on average. A rare large value is better clipped than paid for by the rounding of all others.
         """
         occupied = np.flatnonzero(self.counts)
         if not len(occupied):

@@ -42,7 +42,7 @@ class _Listener:
         self.heard = {name: Magnitudes() for name, module in model.named_modules() if isinstance(module, linear)}
 
     def begin(self, batch: Batch) -> None:
-        """Say which source tokens of the coming batch are real."""
+        """Set which source tokens of the next batch are real."""
         lengths = torch.tensor([len(source) for source in batch])
         self._real = torch.arange(int(lengths.max())) < lengths[:, None]
 

@@ -42,9 +42,9 @@ class CalibrationText:
     def run(
         self, model: Transformer, tokens: SpecialTokens, advance: Advance, begins: Callable[[Batch], None] = lambda _: None
     ) -> None:
-        """Translate everything greedily in fp32; whoever listens to the model's layers hears what they see in use.
+        """Translate everything greedily in fp32; hooks on the model's layers see their usual inputs.
 
-        `begins` is told each batch before it runs: sources of similar lengths, the shorter ones padded.
+        `begins` is called with each batch before it runs: sources of similar lengths, the shorter ones padded.
         """
         eager, ordered = EagerModel(model, tokens), sorted(self.sources, key=len)
         options = DecodingOptions(beam_size=1, max_length=min(MAX_LENGTH, model.config.max_target_positions - 1))

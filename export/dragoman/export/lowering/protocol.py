@@ -37,10 +37,10 @@ class Lowering(Protocol):
 
     @property
     def max_candidates(self) -> int | None:
-        """How many best tokens a step gives; None when its `candidates` input says so."""
+        """How many best tokens a step returns; None when its `candidates` input is the number."""
 
     def needs_calibration(self, precision: Precision) -> bool:
-        """Whether `prepared` and `finish` want to know what the numbers inside the model do on real text."""
+        """Whether `prepared` and `finish` need the ranges of activations on real text."""
 
     def prepared(self, model: Transformer, precision: Precision, calibration: Calibration) -> Transformer:
         """The model as the graphs of this precision compute it; `model` itself is left as it was."""

@@ -1,4 +1,4 @@
-"""From a module to an ONNX graph: torch's exporter, then our names."""
+"""From a module to an ONNX graph: torch's exporter, then the names of the bundle contract."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def trace(prepared: Transformer, role: Role, lowering: Lowering) -> ir.Model:
             lowering.arguments(role, examples),
             dynamic_shapes=lowering.arguments(role, dynamic),
             strict=False,
-            # rows = groups · width can't be said in dynamic shapes; deferred, it is not specialised away
+            # rows = groups · width can't be expressed in dynamic shapes; deferred, it is not specialised away
             prefer_deferred_runtime_asserts_over_guards=True,
         )
         exported = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
@@ -73,7 +73,7 @@ def _varying(shape: tuple[int | str, ...]) -> dict[int, Dim]:
 
 
 def _rename(model: ir.Model, described: Signature) -> None:
-    """Our names on the surface, the module's own names on the weights, and no guesses about what is between."""
+    """The contract's names on inputs and outputs, the module's names on the weights, and no guesses about the rest."""
     for node in model.graph:
         for value in node.outputs:
             value.shape = None  # the exporter's symbols; runtimes infer better ones from the inputs
@@ -85,7 +85,7 @@ def _rename(model: ir.Model, described: Signature) -> None:
     model.graph.name = "dragoman"
     model.metadata_props.clear()
     for node in model.graph:
-        node.metadata_props.clear()  # stack traces of whoever exported
+        node.metadata_props.clear()  # stack traces of the exporting machine
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ RANGES = {
     "relative_buckets": 1 << 12,
     "relative_max_distance": 1 << 20,
 }
-"""The largest sizes that anybody has trained, and some room: a number beyond is a mistake in config.json."""
+"""The largest sizes that have been trained, and some room: a number beyond is a mistake in config.json."""
 
 LARGEST_TABLE = 1 << 27
 """Numbers in a table of positions, which is computed before any weight has been looked at."""

@@ -1,4 +1,4 @@
-"""What a model said, and the interfaces of the two sides that are asked."""
+"""The output of a model, and the interfaces of the two sides of a comparison."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answers = list[Answer]
 
 
 class Original(Protocol):
-    """The model as it was trained: what it says is right."""
+    """The model as it was trained: the reference."""
 
     name: str
 
@@ -43,7 +43,7 @@ class Original(Protocol):
 
 
 class Exported(Protocol):
-    """The graphs: what they say is checked."""
+    """The graphs, which are checked."""
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
         """The best hypothesis of each source, all in one padded batch."""

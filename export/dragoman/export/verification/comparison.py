@@ -64,7 +64,7 @@ class Pair:
 
 
 class Judge:
-    """Knows what the original says; compares what each lowering says with it."""
+    """Compares the output of each lowering with that of the original."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Judge:
         short = dataclasses.replace(generation, max_length=min(generation.max_length, MAX_LENGTH), num_hypotheses=1)
         beams = generation.beam_size if generation.beam_size > 1 else 4
         self._searches = _searches(short, beams, chosen.forced)
-        self._said: dict[tuple[str, int], list[Tokens]] = {}
+        self._outputs: dict[tuple[str, int], list[Tokens]] = {}
 
     def cases(self, exported: Exported, lowering: Lowering, advance: Advance) -> Iterator[VerificationCase]:
         """Every comparison of one lowering, yielded as it is done."""
@@ -112,7 +112,7 @@ class Judge:
     ) -> Verification:
         """The result for the manifest; VerificationError when the graphs are not good enough to be written.
 
-        With a shortlist not even fp32 says everything that the original does: what is lost is measured instead.
+        With a shortlist even fp32 does not generate everything that the original does: the loss is measured instead.
         """
         if max_quality_loss is None:
             references = self._scored_against_references
@@ -179,11 +179,11 @@ class Judge:
         )
 
     def _originally(self, name: str, options: DecodingOptions, chunk: Sequence[Source]) -> list[Tokens]:
-        """What the original says; each sentence is asked in the same batch for every lowering, and only once."""
+        """The original's output; each sentence is run in the same batch for every lowering, and only once."""
         key = (name, hash(tuple(source.ids for source in chunk)))
-        if key not in self._said:
-            self._said[key] = self._original.generate([source.ids for source in chunk], options)
-        return self._said[key]
+        if key not in self._outputs:
+            self._outputs[key] = self._original.generate([source.ids for source in chunk], options)
+        return self._outputs[key]
 
     def _quality(self, pairs: Sequence[Pair]) -> tuple[tuple[float, float], float]:
         theirs = [self._tokenizer.decode(pair.theirs) for pair in pairs]

@@ -51,8 +51,8 @@ class DecodingBatch:
         self._greedy = search if isinstance(search, GreedyBatch) else None
         self.width = decoder.width
         self.sequences: list[Sequence] = []  # the last ones may be newcomers, who have not joined the search yet
-        self.streams = 0  # of the sequences, those whose progress is told
-        self.held = 0  # steps that newcomers have waited for company
+        self.streams = 0  # of the sequences, those whose progress is reported
+        self.held = 0  # steps that newcomers have waited for others to be encoded with
         self.at_work = False
         self.began_s = 0.0  # its quantum, when it is at work
         self.recalled = False  # the engine asks to have it back after the step that runs
@@ -60,8 +60,8 @@ class DecodingBatch:
         self._quantum = Quantum()
         self._step_s = 0.0  # of the last quantum
         self._steps = 0
-        self._full_at = sys.maxsize  # the step at which somebody's reserved slots are full
-        self._grown = False  # sequences have reserved slots that the decoder was not told of
+        self._full_at = sys.maxsize  # the step at which some sequence's reserved slots are full
+        self._grown = False  # sequences have reserved slots that the decoder does not know of yet
         self._tokens_held = 0
         self._awaiting_first: list[Sequence] = []  # those without a first token
         self._usage: Usage | None = Usage()  # None: sequences came or went since
@@ -146,7 +146,7 @@ class DecodingBatch:
         return max(int(time_s / self._step_s), 1) if self._step_s > 0.0 else 1
 
     def release(self) -> None:
-        """Give memory that nobody uses back at once."""
+        """Give unused memory back at once."""
         self._decoder.release(self._most_reserved())
 
     def end_quantum(self) -> Quantum:
@@ -169,7 +169,7 @@ class DecodingBatch:
         return self._search.decided(index)
 
     def check(self) -> None:
-        """AssertionError when search and sequences disagree on who is here."""
+        """AssertionError when search and sequences are not the same."""
         joined = len(self.sequences) - sum(map(len, self._newcomers))
         if len(self._search) != joined:
             raise AssertionError(f"{len(self._search)} searches, {len(self.sequences)} sequences")

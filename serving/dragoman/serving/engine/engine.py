@@ -1,4 +1,4 @@
-"""The heart: all active sequences decode together; they join and leave at every step."""
+"""Continuous batching: all active sequences are decoded together; they join and leave at every step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Engine:
     """Continuous batching. One thread owns it: `submit` and `cancel` between calls of `step`, which returns events.
 
     Every submitted sequence gets exactly one Finished, with the answer it would get alone. Where the runtime does several
-    calls at once best, batches work in threads of their own, and `step` tells what has happened since (`wait` for it).
+    calls at once best, batches work in threads of their own, and `step` returns what has happened since (`wait` for it).
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Engine:
         self._events: list[Event] = []  # since the last step
         self._expire_at_s = 0.0
         self.slowest_call_s = 0.0
-        """Of the model's recent calls: by it a hang is told from a slow model."""
+        """Of the model's recent calls: it distinguishes a hang from a slow model."""
 
     # What callers do.
 
@@ -101,16 +101,16 @@ class Engine:
         self._drop_cancelled_and_expired(now)
         if len(self._scheduler.waiting):
             self._scheduler.admit(now)
-        goes_on = False
+        more_to_do = False
         for batch in self._scheduler.idle_batches():
             self._scheduler.make_room(batch)
             if len(batch) and not batch.at_work:
                 self._workers.begin(batch, self._scheduler.steps_for(batch), self._scheduler.is_alone(batch))
-                goes_on |= self._collect_if_done(batch)
+                more_to_do |= self._collect_if_done(batch)
         if self.sessions.has_work and not self.sessions.at_work:
             self._workers.begin(self.sessions, max_steps=1 << 20, alone=False)
-            goes_on |= self._collect_if_done(self.sessions)
-        if goes_on and self.busy:
+            more_to_do |= self._collect_if_done(self.sessions)
+        if more_to_do and self.busy:
             self._workers.wake()  # nothing else will
         events, self._events = self._events, []
         return events
@@ -134,7 +134,7 @@ class Engine:
         return self._workers.wakeup_fd
 
     def close(self) -> None:
-        """End the threads, if there are any; nothing may be asked of the engine after that."""
+        """End the threads, if there are any; the engine can't be used after that."""
         self._workers.close()
 
     # What a step does.
@@ -168,7 +168,7 @@ class Engine:
             return
         for index, sequence in enumerate(batch.sequences) if batch.streams else ():
             if sequence.stream and index not in quantum.done:
-                self._tell_progress(sequence, batch.decided(index))
+                self._report_progress(sequence, batch.decided(index))
         for index in quantum.done:
             sequence, hypotheses = batch.sequences[index], batch.hypotheses(index)
             batch.leave(sequence)
@@ -176,7 +176,7 @@ class Engine:
                 self._finish(sequence, error=self._leaving[sequence])
                 continue
             if sequence.stream:
-                self._tell_progress(sequence, hypotheses[0].tokens)
+                self._report_progress(sequence, hypotheses[0].tokens)
             self._finish(sequence, hypotheses)
         if quantum.done:
             self._scheduler.trim()
@@ -204,7 +204,7 @@ class Engine:
                 self._collect(work)
         self._workers.wake()  # they wait for the next step
 
-    def _tell_progress(self, sequence: Sequence, decided: tuple[int, ...]) -> None:
+    def _report_progress(self, sequence: Sequence, decided: tuple[int, ...]) -> None:
         new, sequence.streamed = decided[sequence.streamed :], max(sequence.streamed, len(decided))
         if new:
             self._events.append(Progress(sequence, new))
@@ -223,11 +223,11 @@ class Engine:
             self.counters.target_tokens += sum(len(hypothesis.tokens) for hypothesis in hypotheses)
         self._events.append(Finished(sequence))
 
-    # What watchers ask.
+    # What monitoring reads.
 
     @property
     def is_stuck(self) -> bool:
-        """Does a call not come back from its thread? Without threads `step` itself would not."""
+        """Does a call not return from its thread? Without threads `step` itself would not."""
         limit_s = max(_STUCK_S, _STUCK_CALLS * self.slowest_call_s)
         now = self._clock()
         everything: list[Work] = [*self._scheduler.batches, self.sessions]

@@ -1,4 +1,4 @@
-"""How requests end: what callers are told, and what is counted."""
+"""How requests end: the errors that callers get, and what is counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def as_request_error(error: Exception) -> RequestError:
     if isinstance(error, RequestError):
         return error
     ours = ServerError("the model could not be run")
-    ours.__cause__ = error  # for the log: what a library says is not for callers
+    ours.__cause__ = error  # for the log: a library's message is not for callers
     return ours
 
 

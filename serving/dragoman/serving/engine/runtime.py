@@ -1,4 +1,4 @@
-"""What the engine asks of whatever runs the model. Implementations live in dragoman.serving.runtime."""
+"""The interface of what runs the model for the engine. Implementations are in dragoman.serving.runtime."""
 
 from __future__ import annotations
 

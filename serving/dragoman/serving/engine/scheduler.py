@@ -56,7 +56,7 @@ class Scheduler:
         self._encode_token_s = 0.0  # measured
         self._small_until_s, self._expects_small = float("-inf"), False
 
-    # What the engine asks.
+    # What the engine calls.
 
     def idle_batches(self) -> list[DecodingBatch]:
         """Those between their quanta."""
@@ -98,7 +98,7 @@ class Scheduler:
         self._release()
 
     def note(self, batch: DecodingBatch, quantum: Quantum) -> None:
-        """What a batch did: newcomers that could have joined have waited for company, and encoding takes so long."""
+        """What a batch did: newcomers that could have joined still wait for others, and how long encoding takes."""
         if len(self.waiting) and quantum.rows < batch.share * batch.width:
             batch.held += quantum.steps
         if quantum.encoded_slots and quantum.encode_s:
@@ -111,7 +111,7 @@ class Scheduler:
             self._release()
 
     def steps_for(self, batch: DecodingBatch) -> int:
-        """Of the batch's next quantum: few when newcomers wait for company there."""
+        """Of the batch's next quantum: few when newcomers wait for others there."""
         if len(self.waiting) and len(batch) < batch.share:
             return max(_HELD_STEPS - batch.held, 1)
         return _MANY_STEPS

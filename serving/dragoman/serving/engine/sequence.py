@@ -1,4 +1,4 @@
-"""One source on its way through the engine: what is asked, where it stands, what it has produced."""
+"""One source on its way through the engine: its request, its state and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Priority = Literal["interactive", "batch"]
 
 
 class Timings(NamedTuple):
-    """How long one sequence took, counted from its arrival, which is `submit` unless its owner says otherwise."""
+    """How long one sequence took, counted from its arrival, which is `submit` unless its owner sets another time."""
 
     queue_s: float
     first_token_s: float | None

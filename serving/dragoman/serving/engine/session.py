@@ -22,7 +22,7 @@ Slices = Generator[None, None, None]
 
 @dataclass(slots=True)
 class _Rows:
-    """What a step asks for one source."""
+    """The rows that a step requests for one source."""
 
     first: int  # number of its first row in the step
     parents: Ids  # (width,) rows of the source at the previous step

@@ -1,4 +1,4 @@
-"""A call of a client-driven session: what is asked, and how it ended."""
+"""A call of a client-driven session: its request and its result."""
 
 from __future__ import annotations
 

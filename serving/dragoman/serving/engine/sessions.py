@@ -1,7 +1,7 @@
 """Client-driven decoding: the caller runs the search, the caches stay here.
 
 A session holds the caches of some sources. Each step names the rows to decode; a source that is left out is done, and a
-session that nobody steps for a while is forgotten.
+session that is not stepped for a while is dropped.
 """
 
 from __future__ import annotations

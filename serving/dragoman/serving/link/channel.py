@@ -36,7 +36,7 @@ class Channel:
             connected.connect(path)
         except OSError as error:
             connected.close()
-            raise ChannelClosed(f"nobody listens at {path}: {error.strerror}") from error
+            raise ChannelClosed(f"no process listens at {path}: {error.strerror}") from error
         return cls(connected)
 
     def fileno(self) -> int:

@@ -37,7 +37,7 @@ class Kind(IntEnum):
     DECODE = 5  # [arrival, session, command, step]
     CANCEL = 6  # []
     # an engine to the Triton backend
-    ANSWER = 11  # the last frame of a request; its parts depend on what was asked
+    ANSWER = 11  # the last frame of a request; its parts depend on the request's kind
     CHUNK = 12  # [text, details]
     ERROR = 13  # [error code, text as `wire.ErrorCode` spells it]: the last frame of a request, too
     METRICS = 14  # [name, label, amount, …]

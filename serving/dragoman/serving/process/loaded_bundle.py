@@ -102,7 +102,7 @@ class LoadedBundle:
         return len(self.tokenizer.encode(text))
 
     def introduction(self) -> dict[str, Any]:
-        """What the supervisor is told: for the operator, and for the server's status."""
+        """What the supervisor receives: for the operator, and for the server's status."""
         manifest = self.manifest
         return {
             "model": manifest.model.name,

@@ -47,7 +47,7 @@ class EngineLoop:
         self._orphaned = False
 
     def run(self) -> None:
-        """Serve until drained, or until there is nobody left to serve for."""
+        """Serve until drained, or until its supervisor is gone."""
         while not self._is_over():
             for channel, frame in self._connections.receive(self._timeout_s()):
                 self._receive(channel, frame)
@@ -117,7 +117,7 @@ class EngineLoop:
 
     def _pulse(self) -> dict[str, float]:
         open_requests, longest_step_s = self._requests.open_requests, round(self._engine.slowest_call_s, 4)
-        if self._engine.is_stuck:  # the supervisor must see that nothing moves, whoever still comes in or has gone away
+        if self._engine.is_stuck:  # the supervisor must see that nothing moves, whatever else arrives
             open_requests = max(open_requests, 1)
         else:
             self._progress = self._engine.counters.steps + self._tasks.steps_done

@@ -43,7 +43,7 @@ Send = Callable[[Channel, Frame], None]
 
 
 class _ProbeNotNeeded(Overloaded):
-    """The supervisor asks whether the engine works, and it does."""
+    """The answer to the supervisor's ping: the engine works."""
 
 
 class RequestHandler:
@@ -69,7 +69,7 @@ class RequestHandler:
     def cache_bytes(self) -> int:
         return self._cache.used_bytes
 
-    # What backends ask.
+    # Requests of the Triton backend.
 
     def translate(self, channel: Channel, frame: Frame) -> None:
         """A TRANSLATE or STREAM frame: check what costs nothing to check, and put it in line."""

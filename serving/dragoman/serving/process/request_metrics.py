@@ -48,7 +48,7 @@ class RequestMetrics:
             self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, timings.first_token_s or timings.total_s)
 
     def ended(self, request: TranslationRequest, outcome: str) -> None:
-        """A request has had its last answer, or nobody to give it to."""
+        """A request has been answered, or its caller has gone."""
         if self.is_probe(request.options):
             return
         total_s = time.monotonic() - request.arrived_s

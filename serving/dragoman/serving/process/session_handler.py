@@ -67,7 +67,7 @@ class SessionHandler:
 
     @property
     def in_use(self) -> bool:
-        """Is somebody in the middle of a decoding? A session that nobody steps is not worth waiting for."""
+        """Is a client in the middle of a decoding? A session that is not stepped is not worth waiting for."""
         return len(self._sessions) > 0 and time.monotonic() - self._used_at_s < _PAUSE_S
 
     def encode(self, channel: Channel, frame: Frame) -> None:

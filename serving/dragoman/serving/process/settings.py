@@ -1,4 +1,4 @@
-"""What an engine process is told at its start."""
+"""The settings that an engine process is started with."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Yield(Enum):
     PAUSE = auto()
     """It goes on when the others have had their turn."""
     PARK = auto()
-    """It goes on when whoever it waits for adds it again."""
+    """It continues when it is added again by what it waits for."""
 
 
 class Task:

@@ -86,7 +86,7 @@ def can_ask(session: Any) -> bool:  # noqa: ANN401 - onnxruntime has no types
 
 
 class _Bound:
-    """What ONNX Runtime is told once for a number of sequences and of candidates: where its inputs and outputs lie."""
+    """A binding of inputs and outputs, made once for a number of sequences and of candidates."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Bound:
         for name, array in (("tokens", self.best.tokens), ("log_probs", self.best.log_probs), ("logits", self.best.logits)):
             self.binding.bind_output(f"best_{name}", "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
 
-    # The pointers stay valid as long as the arrays do: ours live as long as we, the decoder's as long as it.
+    # The pointers stay valid as long as the arrays do: this object and the decoder hold them.
 
     def _bind_input(self, name: str, array: npt.NDArray[Any]) -> None:
         self.binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
@@ -263,6 +263,6 @@ class NativeDecoder:
         return slice(sequence * self.width, (sequence + 1) * self.width)
 
     def _catch_up(self) -> None:
-        """Steps of `step_on` are told in the positions only."""
+        """Steps of `step_on` are counted in the positions only."""
         if self._last is not None:
             self._filled[: self.sequences] = self._last.positions[:: self.width] + 1

@@ -63,7 +63,7 @@ def _field(number: int, value: int | bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first; the eighth says that more follow."""
+    """Seven bits a byte, lowest first; the eighth is set where more follow."""
     written = b""
     while value > 0x7F:
         written += bytes([value & 0x7F | 0x80])

@@ -34,7 +34,7 @@ class EngineChild:
 
     @classmethod
     async def start(cls, settings: dict[str, Any], listens_at: Path, start_timeout_s: float) -> EngineChild:
-        """Start an engine and wait until it has translated something; raises what it says went wrong."""
+        """Start an engine and wait until it has translated something; raises the error that it reports."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(

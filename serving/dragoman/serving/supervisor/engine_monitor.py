@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class EngineMonitor:
-    """One bundle and the engine process that serves it now; `number` tells the engines of a bundle apart."""
+    """One bundle and the engine process that serves it now; `number` distinguishes the engines of a bundle."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class EngineMonitor:
         self.restarts = 0
         self.child: EngineChild | None = None
         self.info: dict[str, Any] = {}
-        """What the latest engine said of itself when it was ready; it stays while that engine is being replaced."""
+        """The report of the latest engine when it was ready; it stays while that engine is being replaced."""
         self._settings, self._directory, self._timeouts, self._on_change = settings, directory, timeouts, on_change
         self._generation = 0
         self._backoff = Backoff()

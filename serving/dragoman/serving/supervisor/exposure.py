@@ -13,7 +13,7 @@ __all__ = ["is_loopback", "require_loopback"]
 
 
 def require_loopback(config: ServerConfig, installation: Installation) -> None:
-    """ServeError when the embedded Triton would take requests from other machines and nobody has allowed that."""
+    """ServeError when the embedded Triton would take requests from other machines without --allow-remote."""
     if installation.kind != "embedded" or config.allow_remote:
         return
     for option, address in (("--grpc-address", config.grpc), ("--http-address", config.http)):

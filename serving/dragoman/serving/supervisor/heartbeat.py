@@ -1,4 +1,4 @@
-"""Tells a hung engine from a slow one by its answers to pings."""
+"""Distinguishes a hung engine from a slow one by its answers to pings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pong:
 class Heartbeat:
     """Counts pings without an answer, and answers without progress while requests are open.
 
-    Counted in pings and not in seconds, so that a supervisor that was itself stopped for a while accuses nobody.
+    Counted in pings and not in seconds, so that a supervisor that was itself suspended for a while reports no hang.
     """
 
     def __init__(self, hang_limit_s: float) -> None:

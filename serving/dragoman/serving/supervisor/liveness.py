@@ -53,7 +53,7 @@ async def until_silent(probe: Probe) -> float:
             failures += 1
             await channel.close()
             channel = probe.channel()
-            await asyncio.sleep(max(0.0, began_s + _INTERVAL_S - clock()))  # refused at once: ask again a little later
+            await asyncio.sleep(max(0.0, began_s + _INTERVAL_S - clock()))  # refused at once: call again a little later
         return clock() - answered_s
     finally:
         await channel.close()

@@ -1,4 +1,4 @@
-"""Is the address free? Better asked before anything is started than read out of Triton's log."""
+"""Is the address free? Checked before anything is started, because Triton would only log it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["free_port", "require_free"]
 
 
 def require_free(address: Address, option: str) -> None:
-    """ServeError when somebody listens at `address` already, or it isn't ours to listen at."""
+    """ServeError when `address` is in use, or is not an address of this machine."""
     try:
         _bind(address).close()
     except OSError as error:
@@ -21,7 +21,7 @@ def require_free(address: Address, option: str) -> None:
 
 
 def free_port(host: str) -> int:
-    """A port nobody listens on now."""
+    """A port that is free now."""
     with _bind(Address(host, 0)) as bound:
         port: int = bound.getsockname()[1]
         return port

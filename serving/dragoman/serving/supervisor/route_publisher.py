@@ -1,4 +1,4 @@
-"""The supervisor's connection to the Triton backend: tells it where the engines are, notices when it is gone."""
+"""The supervisor's connection to the Triton backend: publishes where the engines are, notices when it is gone."""
 
 from __future__ import annotations
 

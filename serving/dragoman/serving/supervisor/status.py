@@ -15,7 +15,7 @@ _UNKNOWN: dict[str, Any] = {"source_languages": [], "target_languages": []}
 
 
 def server_status(bundles: Mapping[str, Mapping[str, Any]], metrics: Address | None) -> dict[str, Any]:
-    """STATUS as `wire` defines it; `bundles` has what an engine of each said of itself, nothing before it was ready."""
+    """STATUS as `wire` defines it; `bundles` has the report of an engine of each, nothing before it was ready."""
     return {
         "wire_version": wire.WIRE_VERSION,
         "server": version("dragoman"),

@@ -1,4 +1,4 @@
-"""The life of a server: start everything, say that it is ready, keep it alive, drain it."""
+"""The life of a server: start everything, report that it is ready, keep it alive, drain it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _LONGEST_SOCKET_PATH = 107
 
 
 class Announcer(Protocol):
-    """Who tells the operator what happens."""
+    """Reports to the operator what happens."""
 
     def engine_ready(self, name: str, info: dict[str, Any]) -> None:
-        """An engine has translated something; `info` is what it said of itself."""
+        """An engine has translated something; `info` is its report."""
 
     def serving(self) -> None:
         """Every bundle has answered through gRPC."""
 
     def draining(self) -> None:
-        """A signal asked us to stop."""
+        """A signal to stop arrived."""
 
     def stopped(self) -> None:
         """Nothing of the server is left."""
@@ -64,7 +64,7 @@ class Supervisor:
         self._draining = False
 
     async def run(self) -> None:
-        """Serve until a signal says otherwise; everything it made is gone when it returns, however it returns."""
+        """Serve until a signal arrives; everything it made is gone when it returns, however it returns."""
         self._listen_for_signals()
         directory = Path(tempfile.mkdtemp(prefix="dragoman-"))  # 0700: sockets and secrets are ours alone
         try:
@@ -128,7 +128,7 @@ class Supervisor:
                 await engine.reload()
 
     async def _drain(self) -> None:
-        """Refuse newcomers, finish what was admitted, then end: engines first, because Triton carries their answers.
+        """Refuse new requests, finish what was admitted, then end: engines first, because Triton carries their answers.
 
         Triton is killed. Its own way to end unloads the models while it still takes requests, which it then answers with
         NOT_FOUND as if the caller had made a mistake.
@@ -153,7 +153,7 @@ class Supervisor:
             await asyncio.sleep(_POLL_S)
 
     def _publish(self) -> None:
-        """Tell the Triton backend what is true now."""
+        """Publish the current routes to the Triton backend."""
         answering = [(engine.name, str(engine.child.listens_at)) for engine in self._engines if engine.child]
         names = self._config.bundle_names
         self._routes.publish(
@@ -169,7 +169,7 @@ class Supervisor:
         )
 
     def _introductions(self) -> dict[str, dict[str, Any]]:
-        """What an engine of each bundle said of itself when it was ready."""
+        """The report of an engine of each bundle when it was ready."""
         return {engine.name: engine.info for engine in self._engines if engine.number == 1}
 
     def _listen_for_signals(self) -> None:

@@ -48,7 +48,7 @@ class TritonChild:
         while not await probe.is_listening(timeout_s=1.0):
             if self.process.returncode is not None:
                 await self._log_reader
-                raise ServeError("Triton ended while starting: " + (" / ".join(self._complaints()) or "it said nothing"))
+                raise ServeError("Triton ended while starting: " + (" / ".join(self._complaints()) or "it logged nothing"))
             if asyncio.get_running_loop().time() > deadline_s:
                 raise ServeError(f"Triton was not ready within {timeout_s:.0f} s; raise --start-timeout")
             await asyncio.sleep(_POLL_S)
@@ -75,5 +75,5 @@ class TritonChild:
 
 
 def _is_noise(line: str) -> bool:
-    """What Triton says on every machine without a GPU, and of a signal that we sent."""
+    """What Triton logs on every machine without a GPU, and about a signal of the supervisor."""
     return "pinned" in line or "CudaDriverHelper" in line or line.startswith("Signal (15)")

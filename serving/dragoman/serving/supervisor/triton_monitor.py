@@ -93,7 +93,7 @@ class TritonMonitor:
             await asyncio.gather(*reasons, return_exceptions=True)
 
     async def _until_unanswered(self) -> None:
-        """Ask for each bundle in turn through gRPC; silence counts only while its engines themselves are well."""
+        """Probe each bundle in turn through gRPC; silence counts only while its engines themselves are well."""
         failures = 0
         while failures < _FAILED_PROBES:
             await asyncio.sleep(_PROBE_INTERVAL_S)

@@ -32,7 +32,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class TritonFlags:
-    """Everything tritonserver is told.
+    """Every flag of tritonserver.
 
     `admin_token` guards the endpoints in `CLOSED_BY_DEFAULT`: a caller must send it as the metadata
     `triton-grpc-protocol-admin-token`. It is random unless the operator chose one, which closes them.

@@ -21,7 +21,7 @@ __all__ = ["BACKEND", "SUPERVISOR_VARIABLE", "Installation", "embedded", "find_i
 BACKEND = "dragoman"
 """The name of our backend in `model_repository/*/config.pbtxt`."""
 SUPERVISOR_VARIABLE = "DRAGOMAN_SUPERVISOR"
-"""Tells the backend the unix socket at which the supervisor publishes its routing tables."""
+"""Names the unix socket at which the supervisor publishes its routing tables."""
 OFFICIAL_ROOT = Path("/opt/tritonserver")
 
 

@@ -24,7 +24,7 @@ class ProbeFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Asks a server for a short translation.
+    """Requests a short translation from a server.
 
     `name` is what the server's certificate must be valid for. Callers with mutual TLS show a certificate: the probe shows
     the server's own.
@@ -36,7 +36,7 @@ class Probe:
     name: str = "localhost"
 
     async def is_listening(self, timeout_s: float) -> bool:
-        """Does Triton say that it is ready?"""
+        """Does Triton report that it is ready?"""
         try:
             async with self.channel() as channel:
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -48,7 +48,7 @@ class Probe:
     async def translate(self, bundle: str, timeout_s: float) -> None:
         """Return when the bundle's engine answered; ProbeFailed otherwise.
 
-        A refusal of ours is an answer too: a server that is full or draining is not dead.
+        A refusal by the engine is an answer too: a server that is full or draining is not dead.
         """
         try:
             async with self.channel() as channel:

@@ -1,4 +1,4 @@
-"""Which engine processes there are and what the server takes: what the supervisor tells the Triton backend."""
+"""Which engine processes there are and what the server takes: what the supervisor publishes to the Triton backend."""
 
 from __future__ import annotations
 
