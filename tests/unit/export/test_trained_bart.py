@@ -1,4 +1,4 @@
-"""A BART that others trained: from the letters of a word to its pronunciation, token for token as Hugging Face `generate`."""
+"""A trained BART: from the letters of a word to its pronunciation, token for token as Hugging Face `generate`."""
 
 from __future__ import annotations
 
