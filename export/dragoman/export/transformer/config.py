@@ -34,7 +34,7 @@ LARGEST_TABLE = 1 << 27
 """Numbers in a table of positions, which is computed before any weight has been looked at."""
 
 Norm = Literal["layer", "rms"]
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"]
 
 
 @dataclass(frozen=True, slots=True)

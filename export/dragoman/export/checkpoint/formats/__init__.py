@@ -8,6 +8,7 @@ from dragoman.errors import CheckpointError, UsageError
 from dragoman.export.checkpoint.formats.ctranslate2 import ArgosFormat, CTranslate2Format
 from dragoman.export.checkpoint.formats.fairseq import FairseqFormat
 from dragoman.export.checkpoint.formats.hugging_face import HuggingFaceFormat
+from dragoman.export.checkpoint.formats.marian import MarianFormat
 from dragoman.export.checkpoint.formats.opennmt import OpenNMTFormat
 from dragoman.export.checkpoint.formats.own import OwnFormat
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference, SourceFormat
@@ -22,6 +23,7 @@ FORMATS: tuple[SourceFormat, ...] = (
     TorchTransformerFormat(),
     FairseqFormat(),
     OpenNMTFormat(),
+    MarianFormat(),
     HuggingFaceFormat(),
 )
 """In the order in which they are asked: those with a signature first, Hugging Face's, a mere config.json, last."""

@@ -16,7 +16,7 @@ from dragoman.export.checkpoint.formats.vocabularies import check_rows, read_voc
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.transformer import TransformerConfig
 
-__all__ = ["DescribedTokenizer", "Vocabularies", "pieces_plan"]
+__all__ = ["DescribedTokenizer", "Vocabularies", "pieces_plan", "sentencepiece_ids"]
 
 UNITS = {"characters": "character", "words": "word"}
 KINDS = (*UNITS, "subword-nmt", "sentencepiece")
@@ -125,10 +125,10 @@ class DescribedTokenizer:
             self._described.raw(role)  # read by the plan
         if self.kind == "sentencepiece" and "vocabulary" not in self._described:
             models = self._both("model", "source_model", "target_model", required=True)
-            source = _pieces(models["source_model"])
+            source = sentencepiece_ids(models["source_model"])
             if "target_model" not in models:
                 return Vocabularies(source, source, is_shared=True)
-            return Vocabularies(source, _pieces(models["target_model"]), is_shared=False)
+            return Vocabularies(source, sentencepiece_ids(models["target_model"]), is_shared=False)
         files = self._both("vocabulary", "source", "target", required=True)
         source = read_vocabulary_file(files["source"])
         if "target" not in files:
@@ -178,7 +178,8 @@ class DescribedTokenizer:
         return vocabulary[token]
 
 
-def _pieces(model: Path) -> dict[str, int]:
+def sentencepiece_ids(model: Path) -> dict[str, int]:
+    """The pieces of a sentencepiece model and its own ids."""
     try:
         processor = open_sentencepiece(model)
     except BundleError as error:

@@ -21,6 +21,7 @@ ACTIVATIONS: dict[Activation, operators.Activation] = {
     "relu": operators.Activation.RELU,
     "gelu": operators.Activation.GELU,
     "gelu_tanh": operators.Activation.GELU_TANH,
+    "gelu_sigmoid": operators.Activation.GELU_SIGMOID,
     "silu": operators.Activation.SILU,
 }
 
