@@ -14,6 +14,7 @@ from dragoman.search.options import DECODING_OPTIONS, DecodingOptions
 from dragoman.serving.process.options import OptionsReader
 from dragoman.wire import (
     BUNDLE_FIELDS,
+    CHECK_FIELDS,
     DETAILS_FIELDS,
     ERROR_FIELDS,
     MODEL_INFO_FIELDS,
@@ -65,6 +66,14 @@ def test_a_stream_from_the_response_cache_returns_as_much(caller: Caller) -> Non
     assert (said["cached"], said["target_tokens"]) == (True, unary.token_counts[0][0])
 
 
+@pytest.mark.parametrize("on_suspicion", ["report", "retry"])
+def test_what_is_told_of_sentences_is_what_the_contract_lists(caller: Caller, on_suspicion: str) -> None:
+    answer = caller.translate([f"{SENTENCE} {SENTENCE}"], on_suspicion=on_suspicion)
+    (told,) = answer.details["texts"]
+    assert tuple(told) == (*TEXT_FIELDS, *CHECK_FIELDS)
+    assert [tuple(sentence) for sentence in told["sentences"]] == [("length_ratio", "suspicions", "second")] * 2
+
+
 def test_the_encoder_returns_what_the_contract_lists_and_which_version_answers(caller: Caller) -> None:
     session, info = caller.encode([SENTENCE])
     caller.decode(session, {"do": "close"})
@@ -73,7 +82,7 @@ def test_the_encoder_returns_what_the_contract_lists_and_which_version_answers(c
     assert info["version"] == caller.translate([SENTENCE]).details["version"] != ""
 
 
-FIELDS = {*DETAILS_FIELDS, *TEXT_FIELDS, *MODEL_INFO_FIELDS, *STATUS_FIELDS, *BUNDLE_FIELDS, *ERROR_FIELDS}
+FIELDS = {*DETAILS_FIELDS, *CHECK_FIELDS, *TEXT_FIELDS, *MODEL_INFO_FIELDS, *STATUS_FIELDS, *BUNDLE_FIELDS, *ERROR_FIELDS}
 
 
 @pytest.mark.parametrize("field", sorted(FIELDS))

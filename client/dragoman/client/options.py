@@ -62,10 +62,14 @@ class LineOptions(RequestOptions, total=False):
 
 
 class FileOptions(LineOptions, total=False):
-    """Those of a file. `restart` drops what an interrupted run left; `on_progress` gets the number of lines done."""
+    """Those of a file. `restart` drops what an interrupted run left; `on_progress` gets the number of lines done.
+
+    `document`: translate it as a whole instead of line by line; by default subtitles (.srt) are documents.
+    """
 
     output_format: OutputFormat
     restart: bool
+    document: bool | None
     on_progress: Callable[[int], None] | None
 
 

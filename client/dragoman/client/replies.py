@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
 from dragoman.client.failures import Failure, read_error
 from dragoman.client.messages import Reply, foreign_answer
-from dragoman.client.results import Alternative, Timings, Translation
+from dragoman.client.results import Alternative, SentenceCheck, Timings, Translation
 from dragoman.wire import ErrorCode
 
 __all__ = ["read_chunk", "read_refusal", "read_streamed", "read_translations"]
@@ -56,7 +57,20 @@ def _translation(
         cached=bool(about.get("cached", False)),
         model=str(details.get("model", "")),
         version=str(details.get("version", "")),
+        suspicious=int(about.get("suspicious", 0)),
+        sentences=_checks(about.get("sentences", ())),
     )
+
+
+def _checks(sentences: Iterable[dict[str, Any]]) -> tuple[SentenceCheck, ...]:
+    """What `on_suspicion` found, sentence by sentence."""
+    try:
+        return tuple(
+            SentenceCheck(float(one["length_ratio"]), tuple(map(str, one["suspicions"])), one.get("second"))
+            for one in sentences
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise foreign_answer(f"what it says of its sentences can't be read ({error!r})") from None
 
 
 def _timings(about: dict[str, Any], round_trip_s: float) -> Timings:

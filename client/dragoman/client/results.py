@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Alternative", "Timings", "Translation"]
+__all__ = ["Alternative", "SentenceCheck", "Timings", "Translation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,26 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class SentenceCheck:
+    """What `on_suspicion` found of one sentence: `length_ratio` is target tokens for each source token.
+
+    `suspicions` says what was wrong with its translation: "short", "long", "repetition", "unfinished". `second` is what
+    became of another one: "replaced" when it was better, "kept" when it was not, None when there was none.
+    """
+
+    length_ratio: float
+    suspicions: tuple[str, ...] = ()
+    second: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Translation:
     """One text's translation.
 
     `score` is the search's: sum of log-probabilities over length ** length_penalty. `tokens` counts target tokens with
     the end token. `parts` is the number of sentences a long text was split into; `finish` is "eos" when the model
     ended the sentence itself and "length" when `max_length` did; `cached`: it came from the response cache.
+    With `on_suspicion`, `suspicious` counts the sentences with a suspicious translation; `sentences` has the first 256.
     """
 
     text: str
@@ -46,6 +60,8 @@ class Translation:
     cached: bool
     model: str
     version: str
+    suspicious: int = 0
+    sentences: tuple[SentenceCheck, ...] = ()
 
     def __str__(self) -> str:
         return self.text

@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
+from dragoman.bundle.records import Segmentation
 from dragoman.client.command_options import (
     above_zero,
     add_language_flags,
@@ -18,6 +20,7 @@ from dragoman.client.command_options import (
     quiet_grpc,
     tls_of,
 )
+from dragoman.client.documents import count_pieces, document_kind
 from dragoman.client.files import count_lines, decode_lines, read_lines
 from dragoman.client.options import RequestOptions, check_options
 from dragoman.client.progress import line_progress
@@ -40,6 +43,7 @@ examples:
   dragoman translate "My sister has been living in this house for ten years." --stream
   cat book.en | dragoman translate --server localhost:8001 > book.de
   dragoman translate --input book.en --output book.de      # resumes when it was interrupted
+  dragoman translate --input film.en.srt --output film.de.srt
 
 exit codes: 0 all is translated, 1 the server or a text failed, 2 impossible usage, 130 interrupted (a file resumes)
 """
@@ -61,10 +65,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search.add_argument("--length-penalty", type=float, metavar="X", help="above 1 prefers long translations")
     search.add_argument("--max-length", type=at_least_one, metavar="N", help="most target tokens")
     search.add_argument("--prefix", metavar="TEXT", help="how the translation must begin")
+    search.add_argument(
+        "--split", choices=get_args(Segmentation), help="what is translated at a time (default: as the model was trained)"
+    )
+    search.add_argument(
+        "--on-suspicion",
+        choices=("ignore", "report", "retry"),
+        help="what is done about sentences whose translation is too short or too long (report: in --json)",
+    )
     search.add_argument("--decoding", choices=("server", "client"), default="server", help="where the search runs")
     output = parser.add_argument_group("input and output")
     output.add_argument("--input", type=Path, metavar="FILE", help="translate the lines of a UTF-8 file")
     output.add_argument("--output", type=Path, metavar="FILE", help="write them here; resumes an interrupted run")
+    output.add_argument(
+        "--document",
+        action=argparse.BooleanOptionalAction,
+        help="translate --input as a whole, in paragraphs, instead of line by line (default: for .srt)",
+    )
     output.add_argument("--restart", action="store_true", help="drop what an interrupted run left")
     output.add_argument("--stream", action="store_true", help="show the text as it is decided")
     output.add_argument("--json", action="store_true", help="one JSON object per text, with scores and timings")
@@ -93,6 +110,9 @@ def _check(arguments: argparse.Namespace) -> None:
     impossible = [
         (arguments.text and arguments.input, "give TEXT or --input, not both"),
         (arguments.output and not arguments.input, "--output needs --input; write a pipe's translation with > FILE"),
+        (arguments.document and not arguments.output, "--document needs --input and --output"),
+        (_is_document(arguments) and not arguments.output, "--input is a document: give --output, or --no-document"),
+        (_is_document(arguments) and arguments.json, "a whole document has no --json; add --no-document for lines"),
         (arguments.restart and not arguments.output, "--restart is for --output"),
         (arguments.stream and arguments.json, "--stream shows text as it comes; leave out --json"),
         (arguments.stream and arguments.n_best, "--stream has one hypothesis; leave out --n-best"),
@@ -139,21 +159,33 @@ def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
 
 
 def _translate_file(translator: Translator, arguments: argparse.Namespace, options: RequestOptions) -> None:
-    with line_progress(arguments.input.name, count_lines(arguments.input)) as show:
+    is_document = _is_document(arguments)
+    total = count_pieces(arguments.input) if is_document else count_lines(arguments.input)
+    with line_progress(arguments.input.name, total) as show:
         try:
             report = translator.translate_file(
                 arguments.input,
                 arguments.output,
                 output_format="json" if arguments.json else "text",
                 restart=arguments.restart,
+                document=is_document,
                 on_progress=show,
                 **options,
             )
         except KeyboardInterrupt:
-            print(f"{arguments.output} is not complete; the same command goes on where it stopped", file=sys.stderr)
+            if not is_document:
+                print(f"{arguments.output} is not complete; the same command goes on where it stopped", file=sys.stderr)
             raise
     resumed = f" ({report.resumed_lines:,} of them earlier)" if report.resumed_lines else ""
-    print(f"{report.lines:,} lines{resumed} → {report.output}", file=sys.stderr)
+    noun = "paragraphs" if is_document else "lines"
+    print(f"{report.lines:,} {noun}{resumed} → {report.output}", file=sys.stderr)
+
+
+def _is_document(arguments: argparse.Namespace) -> bool:
+    """Whether --input is translated as a whole."""
+    if arguments.document is not None or arguments.input is None:
+        return bool(arguments.document)
+    return document_kind(arguments.input) is not None
 
 
 def _options(arguments: argparse.Namespace) -> RequestOptions:
@@ -170,6 +202,8 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
         "target_language": arguments.target_language,
         "task": arguments.task,
         "task_prefix": arguments.task_prefix,
+        "split": arguments.split,
+        "on_suspicion": arguments.on_suspicion,
         "timeout_s": arguments.timeout,
     }
 

@@ -13,6 +13,7 @@ from typing import cast
 from dragoman.client.addresses import TLS
 from dragoman.client.calls import Calls
 from dragoman.client.channels import Connection
+from dragoman.client.documents import document_kind, pieces_of, read_document, write_document
 from dragoman.client.driving import decode
 from dragoman.client.files import FileJob, FileReport
 from dragoman.client.messages import Reply
@@ -88,6 +89,9 @@ class TranslatorBase(ABC):
     ) -> FileReport:
         options = self._settings.check_for_many(_of_request(given))
         output_format, on_progress = given.get("output_format") or "text", given.get("on_progress")
+        wanted = given.get("document")
+        if wanted or (wanted is None and output_format == "text" and document_kind(Path(source)) is not None):
+            return await self._translate_document(Path(source), Path(output), options, given)
         window = given.get("window") or Window()
         await self._check()
         job_settings = self._settings.job(options, output_format)
@@ -102,6 +106,29 @@ class TranslatorBase(ABC):
                         if on_progress is not None:
                             on_progress(job.lines)
             return job.finish()
+
+    async def _translate_document(
+        self, source: Path, output: Path, options: CheckedOptions, given: FileOptions
+    ) -> FileReport:
+        if given.get("output_format") == "json":
+            raise UsageError("a whole document has no JSON lines; leave out output_format, or ask for document=False")
+        if output.exists() and source.exists() and source.samefile(output):
+            raise UsageError(f"{output} is the input; write the translation to another file")
+        pieces = list(pieces_of(read_document(source), document_kind(source) or "text"))
+        await self._check()
+        window, on_progress = given.get("window") or Window(), given.get("on_progress")
+        texts = batches([piece.text for piece in pieces[:-1]], window.batch_size)
+        written: list[str] = []
+        async with contextlib.aclosing(
+            self._in_order(texts, window, options, f"{source} paragraph", RetryPolicy.patient())
+        ) as lists:
+            async for translations in lists:
+                for translation in translations:
+                    written.append(pieces[len(written)].written(translation.text))
+                    if on_progress is not None:
+                        on_progress(len(written))
+        write_document(output, [*written, pieces[-1].before])
+        return FileReport(output, len(written), 0)
 
     async def _check(self) -> None:
         problems = [await self._problem(server) for server in range(len(self._transport.servers))]
@@ -143,5 +170,5 @@ class TranslatorBase(ABC):
 
 def _of_request(given: LineOptions) -> RequestOptions:
     """Without what is for the job as a whole."""
-    of_job = ("window", "output_format", "restart", "on_progress")
+    of_job = ("window", "output_format", "restart", "on_progress", "document")
     return cast("RequestOptions", {name: value for name, value in given.items() if name not in of_job})

@@ -1,0 +1,149 @@
+"""Whole documents in pieces that a request can hold: paragraphs of a text, cues of subtitles, blocks of markup.
+
+A piece is translated as one text, and the server splits it into sentences. What lies between pieces (blank lines, numbers
+and times of subtitles) stays as it is. Nothing here parses markup: a long document is cut where a block ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dragoman.errors import UsageError
+
+__all__ = ["DocumentKind", "Piece", "count_pieces", "document_kind", "pieces_of", "read_document", "write_document"]
+
+DocumentKind = Literal["text", "subtitles"]
+
+_KINDS: dict[str, DocumentKind] = {".srt": "subtitles"}
+_MOST_BYTES = 64 << 20
+_MOST_CHARACTERS = 20_000
+"""Of one piece: 80 kB at most, which every server takes unless it was told otherwise."""
+_PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[^\n]*\S[^\n]*)*")
+"""Lines without a blank one between them."""
+_TIMES = re.compile(r"[ \t]*\d+:\d\d:\d\d[,.]\d{1,3}[ \t]*-->[^\n]*\n?")
+_IN_SIGHT = 200
+"""Characters of a cue in which its times stand."""
+_CUTS = (re.compile(r"\n\s*"), re.compile(r"[.!?。！？][\"'”’»)\]]*\s*"), re.compile(r"\s+"))
+"""Where a piece that is too long is cut: after lines, after sentences, between words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`text` is translated; `before` stays as it is. `lines`: how many the translation is laid out in, 0 for its own."""
+
+    before: str
+    text: str
+    lines: int = 0
+
+    def written(self, translation: str) -> str:
+        """What stands for the piece in the translated document."""
+        return self.before + (_in_lines(translation, self.lines) if self.lines else translation)
+
+
+def document_kind(path: Path) -> DocumentKind | None:
+    """What a file is by the end of its name; None for plain lines."""
+    return _KINDS.get(path.suffix.lower())
+
+
+def pieces_of(document: str, kind: DocumentKind) -> Iterator[Piece]:
+    """The document in pieces; the last has what follows them, and no text."""
+    return _cues(document) if kind == "subtitles" else _paragraphs(document)
+
+
+def count_pieces(path: Path) -> int:
+    """How many pieces of a document are translated."""
+    return sum(bool(piece.text) for piece in pieces_of(read_document(path), document_kind(path) or "text"))
+
+
+def read_document(path: Path) -> str:
+    """A whole UTF-8 file with the line ends it has."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+    if len(raw) > _MOST_BYTES:
+        raise UsageError(f"{path} has more than {_MOST_BYTES:,} bytes; translate it line by line (document=False)")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path} is not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}); "
+            "convert it first, for example with iconv -f latin1 -t utf-8"
+        ) from None
+
+
+def write_document(path: Path, pieces: Sequence[str]) -> None:
+    """The whole file at once: it has its old content until the new one is complete."""
+    draft = path.with_name(path.name + ".new")
+    try:
+        with draft.open("wb") as stream:
+            stream.writelines(piece.encode() for piece in pieces)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _paragraphs(document: str) -> Iterator[Piece]:
+    end = 0
+    for paragraph in _PARAGRAPH.finditer(document):
+        start = paragraph.start()
+        for cut in _cut(document, start, paragraph.end()):
+            yield Piece(document[end:start], document[start:cut])
+            start = end = cut
+    yield Piece(document[end:], "")
+
+
+def _cut(document: str, start: int, end: int) -> Iterator[int]:
+    """The ends of the pieces of document[start:end], none of them too long where that is possible."""
+    while end - start > _MOST_CHARACTERS:
+        window = document[start : start + _MOST_CHARACTERS]
+        found = (_last_end(pattern, window) for pattern in _CUTS)
+        start += next((cut for cut in found if cut), _MOST_CHARACTERS)
+        yield start
+    if start < end:
+        yield end
+
+
+def _last_end(pattern: re.Pattern[str], window: str) -> int:
+    """Where the last match in the second half of the window ends; 0 without one."""
+    return max((match.end() for match in pattern.finditer(window, len(window) // 2)), default=0)
+
+
+def _cues(document: str) -> Iterator[Piece]:
+    """Number and times stay; the lines of a cue are one text."""
+    end = 0
+    for paragraph in _PARAGRAPH.finditer(document):
+        block = paragraph.group()
+        times = _TIMES.search(document, paragraph.start(), min(paragraph.end(), paragraph.start() + _IN_SIGHT))
+        start = times.end() if times else paragraph.start()
+        lines = [line.strip() for line in document[start : paragraph.end()].split("\n")]
+        if text := " ".join(filter(None, lines)):
+            last = paragraph.start() + len(block.rstrip())
+            yield Piece(document[end:start], text, len(lines))
+            end = last
+    yield Piece(document[end:], "")
+
+
+def _in_lines(text: str, count: int) -> str:
+    """The words of a text in so many lines of about the same length; fewer where there are too few words."""
+    words, lines = text.split(), list[str]()
+    while words and count > 1:
+        share = sum(map(len, words)) + len(words) - 1
+        taken = 1
+        length = len(words[0])
+        while taken < len(words) - (count - 1) and length + 1 + len(words[taken]) / 2 <= share / count:
+            length += 1 + len(words[taken])
+            taken += 1
+        lines.append(" ".join(words[:taken]))
+        words, count = words[taken:], count - 1
+    return "\n".join([*lines, " ".join(words)] if words else lines)

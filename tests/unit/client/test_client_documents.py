@@ -1,0 +1,122 @@
+"""Whole documents: what is translated of them, and that everything else stays as it was."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from fake_triton import ScriptedTriton
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.client import Translator
+from dragoman.client.documents import DocumentKind, pieces_of
+from dragoman.errors import UsageError
+
+SUBTITLES = """1
+00:00:01,000 --> 00:00:03,500
+Where is the station,
+please?
+
+2
+00:00:04,000 --> 00:00:05,000 X1:40 X2:600
+Thank you.
+
+3
+00:00:06,000 --> 00:00:07,000
+
+"""
+
+
+def texts(document: str, kind: DocumentKind = "text") -> list[str]:
+    return [piece.text for piece in pieces_of(document, kind) if piece.text]
+
+
+def unchanged(document: str, kind: DocumentKind = "text") -> str:
+    return "".join(piece.written(piece.text) for piece in pieces_of(document, kind))
+
+
+def test_paragraphs_are_pieces_and_blank_lines_stay() -> None:
+    document = "\n\nA title\n\n  One line\nand another.\r\n\r\n \nLast"
+    assert texts(document) == ["A title", "One line\nand another.\r", "Last"]
+    assert unchanged(document) == document
+
+
+def test_a_paragraph_longer_than_a_request_may_be_is_cut_between_sentences() -> None:
+    paragraph = "It rained all day. " * 2000
+    found = texts(paragraph)
+    assert unchanged(paragraph) == paragraph
+    assert all(len(piece.encode()) <= 80_000 for piece in found)
+    assert all(piece.rstrip().endswith("day.") for piece in found)
+
+
+@given(st.text("ab. \n\r-\t。", max_size=200))
+def test_pieces_are_the_text(document: str) -> None:
+    assert unchanged(document) == document
+    assert all(piece.strip() for piece in texts(document))
+
+
+@given(st.text("a1 :->\n,0", max_size=120))
+def test_no_subtitles_are_too_broken(document: str) -> None:
+    written = unchanged(document, "subtitles")
+    assert written.split() == document.split()
+
+
+def test_cues_keep_their_numbers_and_times() -> None:
+    assert texts(SUBTITLES, "subtitles") == ["Where is the station, please?", "Thank you."]
+    balanced = SUBTITLES.replace("Where is the station,\nplease?", "Where is the\nstation, please?")
+    assert unchanged(SUBTITLES, "subtitles") == balanced
+
+
+@pytest.mark.parametrize("unit", ["a", "1", " ", "\n", "a\n", "1:", "00:00:01,000 --> ", ". ", "\n \n"])
+@pytest.mark.parametrize("kind", ["text", "subtitles"])
+def test_cutting_takes_linear_time(unit: str, kind: DocumentKind) -> None:
+    def seconds(length: int) -> float:
+        document = (unit * length)[:length]
+        began_s = time.thread_time()
+        list(pieces_of(document, kind))
+        return time.thread_time() - began_s
+
+    once, four_times = (min(seconds(length) for _ in range(2)) for length in (50_000, 200_000))
+    assert four_times <= 10 * max(once, 0.002)
+
+
+def test_subtitles_are_translated_as_a_document(translator: Translator, triton: ScriptedTriton, tmp_path: Path) -> None:
+    source, output = tmp_path / "film.srt", tmp_path / "film.de.srt"
+    source.write_text(SUBTITLES, encoding="utf-8")
+    report = translator.translate_file(source, output)
+    expected = SUBTITLES.replace("Where is the station,\nplease?", "WHERE IS THE\nSTATION, PLEASE?")
+    assert output.read_text(encoding="utf-8") == expected.replace("Thank you.", "THANK YOU.")
+    assert report.lines == 2
+    assert [text for heard in triton.heard for text in heard.texts] == ["Where is the station, please?", "Thank you."]
+
+
+def test_a_text_is_a_document_when_asked(translator: Translator, triton: ScriptedTriton, tmp_path: Path) -> None:
+    source, output = tmp_path / "book.txt", tmp_path / "book.de"
+    source.write_bytes(b"\xef\xbb\xbfOne\r\ntwo.\r\n\r\n\tThree.\r\n")
+    done: list[int] = []
+    translator.translate_file(source, output, document=True, split="line", on_progress=done.append)
+    assert output.read_bytes() == b"ONE\r\nTWO.\r\n\r\n\tTHREE.\r\n"
+    assert done == [1, 2]
+    assert triton.heard[0].options["split"] == "line"
+
+
+def test_subtitles_may_be_lines(translator: Translator, tmp_path: Path) -> None:
+    source, output = tmp_path / "film.srt", tmp_path / "film.de.srt"
+    source.write_text("a\n1\n", encoding="utf-8")
+    assert translator.translate_file(source, output, document=False).lines == 2
+
+
+def test_a_failed_document_leaves_what_was_there(translator: Translator, tmp_path: Path) -> None:
+    source, output = tmp_path / "book.txt", tmp_path / "book.de"
+    source.write_bytes(b"\xff")
+    output.write_text("before", encoding="utf-8")
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        translator.translate_file(source, output, document=True)
+    with pytest.raises(UsageError, match="is the input"):
+        translator.translate_file(output, output, document=True)
+    with pytest.raises(UsageError, match="no JSON lines"):
+        translator.translate_file(source, output, document=True, output_format="json")
+    assert output.read_text(encoding="utf-8") == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["book.de", "book.txt"]
