@@ -22,6 +22,7 @@ examples:
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv --shortlist news.fr
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
+  dragoman export fairseq/checkpoint_best.pt --output bundles/en-fr --dictionaries data-bin --bpe-codes bpe.codes
 
 The bundle appears whole or not at all: if the check fails, or Ctrl-C or SIGTERM ends it, nothing is written."""
 
@@ -96,7 +97,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--format",
         metavar="NAME",
-        help="what SOURCE is, where it is not recognised: ctranslate2, argos, torch-transformer or hugging-face",
+        help="what SOURCE is, where it is not recognised: hugging-face, ctranslate2, argos, dragoman, torch-transformer, "
+        "fairseq, opennmt-py or marian (docs/formats.md)",
     )
     add("--dictionaries", type=Path, metavar="DIR", help="where dict.*.txt are, if not beside SOURCE")
     add("--bpe-codes", type=Path, metavar="FILE", help="the merges of subword-nmt, if not beside SOURCE")
