@@ -115,12 +115,13 @@ SESSION = Tensor("SESSION", "BYTES", (1,))
 
 MODEL_INFO = Tensor("MODEL_INFO", "BYTES", (1,))
 """A JSON object: `wire_version`, `model`, `version` (of its bundle), `tokens` (pad, eos, other_eos, decoder_start),
-`generation` (the model's own DecodingOptions), `source_tokens` (a number a text), `prefix` (token ids a text: [] or what
-prefix_text became), `target_vocabulary`, `choices` (tokens of it that the model may generate: fewer with a shortlist),
-`max_target_tokens`, `idle_timeout_s`."""
+`generation` (the model's own DecodingOptions), `source_tokens` (a number a source: texts are split into sources as
+everywhere), `gaps` (for each text the white space around its sources: one more than it has), `prefix` (token ids a
+source: for the first one of each text what prefix and prefix_text became, else []), `target_vocabulary`, `choices`
+(tokens of it that the model may generate: fewer with a shortlist), `max_target_tokens`, `idle_timeout_s`."""
 
 MODEL_INFO_FIELDS = (
-    *("wire_version", "model", "version", "tokens", "generation", "source_tokens", "prefix"),
+    *("wire_version", "model", "version", "tokens", "generation", "source_tokens", "prefix", "gaps"),
     *("target_vocabulary", "choices", "max_target_tokens", "idle_timeout_s"),
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
+from dragoman.client import RequestOptions, Translator
 from served import Caller, Server
 
 TATOEBA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tatoeba-en-de" / "test.tsv"
@@ -52,3 +53,13 @@ def test_hypotheses_of_a_paragraph_are_made_of_those_of_its_sentences(caller: Ca
     assert counts[0] == [left + right for left, right in zip(counts[1], counts[2], strict=True)]
     weighted = [(scores[1][n] * counts[1][n] + scores[2][n] * counts[2][n]) / counts[0][n] for n in range(3)]
     assert scores[0] == pytest.approx(weighted, rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3, "num_hypotheses": 2}, {"prefix_text": "Wo"}, {"split": "line"}])
+def test_client_driven_decoding_splits_and_joins_as_the_server_does(server: Server, options: RequestOptions) -> None:
+    text = "  Where is the station?  It is raining.\n\n\tThank you!\n"
+    with Translator(server.grpc) as here, Translator(server.grpc, decoding="client") as there:
+        one, other = here.translate(text, cache=False, **options), there.translate(text, **options)
+    assert (other.text, other.tokens, other.parts, other.finish) == (one.text, one.tokens, one.parts, one.finish)
+    assert [each.text for each in other.alternatives] == [each.text for each in one.alternatives]
+    assert other.score == pytest.approx(one.score, rel=1e-4)

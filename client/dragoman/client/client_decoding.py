@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.client.hooks import Best, Processor, Step, average, processed
+from dragoman.client.hypotheses import joined
 from dragoman.client.messages import Reply, foreign_answer
 from dragoman.client.options import CheckedOptions
 from dragoman.client.results import Alternative, Timings, Translation
@@ -72,6 +73,7 @@ class _Opened:
     generation: DecodingOptions
     source_tokens: list[int]
     prefix: list[list[int]]
+    gaps: list[list[str]]
     target_vocabulary: int
     choices: int
     max_target_tokens: int
@@ -117,11 +119,11 @@ class ClientDecode:
     def _search(self, first: _Opened) -> Generator[list[Call], list[Reply], list[tuple[Hypothesis, ...]]]:
         options = from_mapping(self._options.decoding(), first.generation)
         batch = search_batch(options.beam_size, first.tokens, first.target_vocabulary, first.choices)
-        prefixes = [tuple(forced) or options.prefix for forced in first.prefix]
+        prefixes = [tuple(forced) for forced in first.prefix]
         for prefix in prefixes:
             batch.join(_bounded(dataclasses.replace(options, prefix=prefix), first.max_target_tokens))
-        rows = _Rows(len(self._texts), options.beam_size)
-        found: list[tuple[Hypothesis, ...]] = [()] * len(self._texts)
+        rows = _Rows(len(prefixes), options.beam_size)
+        found: list[tuple[Hypothesis, ...]] = [()] * len(prefixes)
         while len(batch):
             replies = yield self._step(batch, rows)
             if not self._first_token_ms:
@@ -155,20 +157,26 @@ class ClientDecode:
             raise ServerError(f"{sum(map(len, found))} hypotheses were sent to be detokenised and {len(texts)} came back")
         detokenised = iter(texts)
         timings = Timings(0.0, self._first_token_ms, self._elapsed_ms(), self._elapsed_ms())
-        results = []
-        for hypotheses, source_tokens in zip(found, first.source_tokens, strict=True):
-            best, *others = [Alternative(next(detokenised), one.score, len(one.tokens)) for one in hypotheses]
+        parts = [
+            ([Alternative(next(detokenised), one.score, len(one.tokens)) for one in hypotheses], hypotheses[0].finish)
+            for hypotheses in found
+        ]
+        results, start = [], 0
+        for gaps in first.gaps:
+            end = start + len(gaps) - 1
+            best, *others = joined(gaps, [hypotheses for hypotheses, _ in parts[start:end]])
             results.append(
                 Translation(
                     *(best.text, best.score, best.tokens, tuple(others), timings),
-                    source_tokens=source_tokens,
-                    finish=hypotheses[0].finish,
-                    parts=1,
+                    source_tokens=sum(first.source_tokens[start:end]),
+                    finish="length" if any(finish == "length" for _, finish in parts[start:end]) else "eos",
+                    parts=end - start,
                     cached=False,
                     model=first.model,
                     version=first.version,
                 )
             )
+            start = end
         return results
 
     def _elapsed_ms(self) -> float:
@@ -216,14 +224,16 @@ def _read_opened(reply: Reply, texts: int) -> _Opened:
             generation=from_mapping(info["generation"], DecodingOptions()),
             source_tokens=[int(count) for count in info["source_tokens"]],
             prefix=[[int(token) for token in prefix] for prefix in info["prefix"]],
+            gaps=[[str(gap) for gap in gaps] for gaps in info["gaps"]],
             target_vocabulary=int(info["target_vocabulary"]),
             choices=int(info.get("choices", info["target_vocabulary"])),
             max_target_tokens=int(info["max_target_tokens"]),
         )
     except (KeyError, TypeError, ValueError, IndexError, InvalidRequest) as error:
         raise foreign_answer(f"its MODEL_INFO can't be read ({error!r})") from None
-    if not len(opened.source_tokens) == len(opened.prefix) == texts:
-        raise ServerError(f"{texts} texts were sent and {len(opened.source_tokens)} were encoded")
+    sources = sum(len(gaps) - 1 for gaps in opened.gaps)
+    if len(opened.gaps) != texts or not all(opened.gaps) or not len(opened.source_tokens) == len(opened.prefix) == sources:
+        raise ServerError(f"{texts} texts were sent, and {len(opened.source_tokens)} sources of {len(opened.gaps)} encoded")
     return opened
 
 
@@ -250,6 +260,10 @@ def _agreed(opened: list[_Opened]) -> _Opened:
             raise InvalidRequest(
                 f"{first.model} and {other.model} can't be an ensemble: their target vocabularies differ "
                 f"({first.target_vocabulary} and {other.target_vocabulary} tokens)"
+            )
+        if other.gaps != first.gaps:
+            raise InvalidRequest(
+                f"{first.model} and {other.model} split these texts differently; give both the same with split='sentence'"
             )
         if other.choices != first.choices:
             raise InvalidRequest(

@@ -91,7 +91,8 @@ class PseudoModel:
         self.opened += 1
         session = f"session-{self.opened}"
         self.open[session] = Session(heard.texts, self._models[name])
-        prefix = [ord(letter) - ord("a") for letter in heard.options.get("prefix_text", "")]
+        letters = heard.options.get("prefix_text", "")
+        prefix = [*heard.options.get("prefix", []), *(ord(letter) - ord("a") for letter in letters)]
         info: dict[str, Any] = {
             "wire_version": self.wire_version,
             "model": name or "own",
@@ -100,6 +101,7 @@ class PseudoModel:
             "generation": {"max_length": 30},
             "source_tokens": [len(text) for text in heard.texts],
             "prefix": [prefix for _ in heard.texts],
+            "gaps": [["", ""] for _ in heard.texts],
             "target_vocabulary": self.vocabulary[name],
             "max_target_tokens": self.max_target_tokens,
             "idle_timeout_s": 30,

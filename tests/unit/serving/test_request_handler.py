@@ -293,6 +293,13 @@ class TestCache:
         assert not server.finish().details(2)["texts"][0]["cached"]
 
 
+@pytest.mark.parametrize("options", [{"prefix_text": "ab"}, {"prefix": [9, 7]}])
+def test_a_prefix_begins_the_first_part_of_a_text_alone(options: dict[str, object]) -> None:
+    server = Server()
+    server.ask(1, "one\nseven", **options)
+    assert server.finish().texts(1) == [f"{alone('one', **options)}\n{alone('seven')}"]
+
+
 class TestOmissionGuard:
     """With `on_suspicion`: the fake model ends few sentences, which is suspicious."""
 

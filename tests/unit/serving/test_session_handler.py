@@ -118,11 +118,33 @@ def test_a_step_that_holds_no_rows_or_too_many_is_refused(step: bytes) -> None:
 
 
 def test_a_text_far_beyond_the_model_is_refused_before_it_is_tokenised() -> None:
-    class Untouched(Letters):
+    class Short(Letters):
         def encode(self, text: str) -> list[int]:
-            raise AssertionError(text)
+            assert len(text) <= 24
+            return super().encode(text)
 
-    assert "is more than the model takes at once" in told(Server(Untouched()).encode("x" * 400))
+    assert "a word of 4000 characters is more than the 24 tokens" in told(Server(Short()).encode("x" * 4000))
+
+
+def test_texts_are_split_into_sources_with_the_white_space_around_them() -> None:
+    info = json.loads(Server().encode("  one.\n\ntwo ", prefix_text="a", prefix=[9]).parts[1])
+    assert info["gaps"] == [["  ", "\n\n", " "]]
+    assert info["source_tokens"] == [5, 4]
+    assert info["prefix"] == [[9, *Letters().encode_target("a")], []]
+
+
+def test_a_text_is_one_source_when_it_must_not_be_split() -> None:
+    info = json.loads(Server().encode("one.\ntwo", split="none").parts[1])
+    assert (info["gaps"], len(info["source_tokens"])) == ([["", ""]], 1)
+
+
+def test_more_sentences_than_sessions_have_rows_are_refused() -> None:
+    assert "the texts have more than 64 sentences" in told(Server().encode("a\n" * 65))
+
+
+@pytest.mark.parametrize("on_suspicion", ["report", "retry"])
+def test_what_needs_the_search_of_the_server_is_refused(on_suspicion: str) -> None:
+    assert "needs the search of the server" in told(Server().encode("a", on_suspicion=on_suspicion))
 
 
 @pytest.mark.parametrize("fault", [MemoryError, RecursionError, ValueError])

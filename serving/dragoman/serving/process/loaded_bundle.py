@@ -20,7 +20,7 @@ from dragoman.serving.process.options import OptionsReader, RequestOptions
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.text.blocks import plain_text
-from dragoman.serving.text.document import Document
+from dragoman.serving.text.document import Document, Part
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.planning import Splitting, plan_document
 
@@ -85,11 +85,9 @@ class LoadedBundle:
             lead,
         )
 
-    def source(self, text: str, options: RequestOptions) -> tuple[int, ...]:
-        """What the encoder reads for a text that is not split."""
-        self._check_prefix(options.task_prefix)
-        language = self.languages.leading_token(text)
-        return options.language_tokens.wrap(self.tokenizer.encode(language + options.task_prefix + text[len(language) :]))
+    def source(self, document: Document, part: Part, options: RequestOptions) -> tuple[int, ...]:
+        """What the encoder reads for a part of a document."""
+        return options.language_tokens.wrap(self.tokenizer.encode(document.lead + part.text))
 
     def _check_prefix(self, prefix: str) -> None:
         if prefix and (tokens := self._count_word(prefix)) > self._longest_prefix:

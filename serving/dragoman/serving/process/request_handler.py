@@ -159,8 +159,8 @@ class RequestHandler:
 
     def _sequence(self, request: TranslationRequest, owner: PartOwner, part: Part) -> Sequence:
         options = request.options
-        source = options.language_tokens.wrap(self._bundle.tokenizer.encode(owner.text.document.lead + part.text))
-        decoding = self._first_options(request) if owner.position == 0 else options.decoding
+        source = self._bundle.source(owner.text.document, part, options)
+        decoding = self._decoding(request, owner.position)
         return Sequence(
             source,
             self._guard.bounded(options, part.options(decoding), len(source)),
@@ -171,14 +171,17 @@ class RequestHandler:
             owner=owner,
         )
 
-    def _first_options(self, request: TranslationRequest) -> DecodingOptions:
-        """`prefix_text` forces the beginning of each text's first part."""
-        if request.first_options is None:
-            options = request.options
+    def _decoding(self, request: TranslationRequest, position: int) -> DecodingOptions:
+        """`prefix` and `prefix_text` force the beginning of each text's first part."""
+        options = request.options
+        decoding = options.decoding
+        if not (decoding.prefix or options.prefix_text):
+            return decoding
+        if request.decoding is None:
             forced = tuple(self._bundle.tokenizer.encode_target(options.prefix_text)) if options.prefix_text else ()
-            decoding = options.decoding
-            request.first_options = dataclasses.replace(decoding, prefix=(*decoding.prefix, *forced)) if forced else decoding
-        return request.first_options
+            first = dataclasses.replace(decoding, prefix=(*decoding.prefix, *forced))
+            request.decoding = first, dataclasses.replace(decoding, prefix=())
+        return request.decoding[position > 0]
 
     def _try_submit(self, request: TranslationRequest, sequence: Sequence) -> bool:
         if not self._share.has_room_for(request):

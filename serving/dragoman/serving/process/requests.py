@@ -121,8 +121,8 @@ class TranslationRequest:
     stream: TextStream | None = None
     task: Task | None = None
     """Submits its parts, one after the other."""
-    first_options: DecodingOptions | None = None
-    """Of the first part of each text: with the tokens of `prefix_text`."""
+    decoding: tuple[DecodingOptions, DecodingOptions] | None = None
+    """With a prefix: the options of the first part of each text, and those of the others, which have none."""
     sequences: set[engine.Sequence] = field(default_factory=set)
     """Those that the engine has now."""
     waiting: list[engine.Sequence] = field(default_factory=list)

@@ -24,6 +24,7 @@ from dragoman.serving.process.arrivals import read_arrival
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions, parse_object
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
+from dragoman.serving.text.document import Document
 from dragoman.serving.text.reading import check_sizes, read_text
 from dragoman.wire import WIRE_VERSION, ErrorCode
 
@@ -35,7 +36,6 @@ _NOTHING = (struct.pack("<II", 0, 0), b"", b"", b"")
 _DECODE_PARTS = 4
 _MAX_NAME_BYTES = 256
 _BYTES_PER_ROW = 12
-_MAX_CHARACTERS_PER_TOKEN = 16
 _TOKENS_PER_STEP = 2048
 """Detokenised between two pauses."""
 
@@ -108,18 +108,24 @@ class SessionHandler:
         bundle, raw = self._bundle, frame.parts[2:]
         options = bundle.options.read(frame.parts[1])
         check_sizes(raw, bundle.settings.limits)
+        _check_server_options(options)
         prefix = [
             *options.decoding.prefix,
             *(bundle.tokenizer.encode_target(options.prefix_text) if options.prefix_text else ()),
         ]
-        sources = []
+        sources, gaps, most = list[tuple[int, ...]](), list[tuple[str, ...]](), bundle.engine.limits.max_session_rows
         for number, each in enumerate(raw):
-            text = read_text(each, number, len(raw))
-            if len(text) > _MAX_CHARACTERS_PER_TOKEN * bundle.manifest.dimensions.max_source_tokens:
-                raise InvalidRequest(f"a text of {len(text)} characters is more than the model takes at once; split it")
-            sources.append(bundle.source(text, options))
-            yield Yield.PAUSE
-        info = self._model_info([len(source) for source in sources], prefix, options)
+            document = yield from _paused(bundle.plan(read_text(each, number, len(raw)), options))
+            gaps.append(document.gaps)
+            if len(sources) + len(document.parts) > most:
+                raise InvalidRequest(
+                    f"the texts have more than {most} sentences, which client-driven decoding takes together; send them in "
+                    "several requests, or decode in the server"
+                )
+            for part in document.parts:
+                sources.append(bundle.source(document, part, options))
+                yield Yield.PAUSE
+        info = self._model_info([len(source) for source in sources], gaps, prefix, options)
 
         def answer(call: SessionCall) -> tuple[bytes, ...]:
             if not isinstance(call, OpenSession):
@@ -129,7 +135,9 @@ class SessionHandler:
         self._sessions.submit(OpenSession(sources, _Owner(channel, frame.request, answer)))
         return None
 
-    def _model_info(self, source_tokens: list[int], prefix: list[int], options: RequestOptions) -> bytes:
+    def _model_info(
+        self, source_tokens: list[int], gaps: list[tuple[str, ...]], prefix: list[int], options: RequestOptions
+    ) -> bytes:
         bundle, manifest = self._bundle, self._bundle.manifest
         return json.dumps(
             {
@@ -139,7 +147,8 @@ class SessionHandler:
                 "tokens": dataclasses.asdict(manifest.tokens),
                 "generation": _told(options.usual or manifest.generation),
                 "source_tokens": source_tokens,
-                "prefix": [prefix for _ in source_tokens],
+                "prefix": [[] if number else prefix for around in gaps for number in range(len(around) - 1)],
+                "gaps": gaps,
                 "target_vocabulary": manifest.dimensions.target_vocabulary,
                 "choices": manifest.dimensions.choices,
                 "max_target_tokens": manifest.dimensions.max_target_tokens,
@@ -193,6 +202,25 @@ class SessionHandler:
         if failure.code is ErrorCode.INTERNAL:
             log_event(_log, logging.ERROR, "session failed", cause_of(error))
         self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))
+
+
+def _paused(plan: Generator[None, None, Document]) -> Generator[Yield, None, Document]:
+    """A plan whose pauses are those of a task."""
+    while True:
+        try:
+            next(plan)
+        except StopIteration as end:
+            document: Document = end.value
+            return document
+        yield Yield.PAUSE
+
+
+def _check_server_options(options: RequestOptions) -> None:
+    """InvalidRequest for what needs the search to run in the server."""
+    if options.on_suspicion != "ignore":
+        raise InvalidRequest(
+            f"on_suspicion={shown(options.on_suspicion)} needs the search of the server; leave it out, or decode there"
+        )
 
 
 def _step_answer(call: SessionCall) -> tuple[bytes, ...]:
