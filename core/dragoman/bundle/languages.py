@@ -84,6 +84,11 @@ class LanguageSide:
         """BCP 47, in the bundle's order."""
         return tuple(map(str, self.languages))
 
+    def used(self, code: str | None) -> Language | None:
+        """The language of a request that was accepted, also where it left out the only one; None: it is not known."""
+        found = self.find(code)
+        return self.languages[0] if found is None and code is None and len(self.languages) == 1 else found
+
     def find(self, code: str | None) -> Language | None:
         """The language that `code` means; InvalidRequest lists what there is when it is not there."""
         if code is None:
@@ -138,6 +143,11 @@ class LanguageResolver:
             forced_bos=placed.get("forced_bos"),
             decoder_start=placed.get("decoder_start"),
         )
+
+    def pair(self, source: str | None, target: str | None) -> str:
+        """The languages of a request that was accepted, `en>de`; `und` is one that nobody named, "" if both are."""
+        used = (self.source.used(source), self.target.used(target))
+        return ">".join(str(one or "und") for one in used) if any(used) else ""
 
     def leading_token(self, text: str) -> str:
         """The language token that `text` begins with, with the white space after it; "" without one.

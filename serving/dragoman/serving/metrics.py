@@ -70,6 +70,7 @@ class Series:
 REQUESTS = Metric("dragoman_requests_total", "counter", "Requests by how they ended", "outcome")
 REFUSALS = Metric("dragoman_refusals_total", "counter", "Requests refused because the queue was full")
 TEXTS = Metric("dragoman_texts_total", "counter", "Texts translated")
+PAIR_TEXTS = Metric("dragoman_pair_texts_total", "counter", "Texts translated by languages, as en>de", "pair")
 QUEUE_SECONDS = Metric(
     "dragoman_queue_seconds", "histogram", "From a text's arrival at the server to the running batch", buckets=_SECONDS
 )
@@ -108,6 +109,7 @@ METRICS = (
     REQUESTS,
     REFUSALS,
     TEXTS,
+    PAIR_TEXTS,
     QUEUE_SECONDS,
     FIRST_TOKEN_SECONDS,
     TOKEN_SECONDS,

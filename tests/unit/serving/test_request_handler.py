@@ -20,8 +20,8 @@ from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
-from dragoman.serving.metrics import Recorder
-from dragoman.serving.process import request_handler
+from dragoman.serving.metrics import PAIR_TEXTS, Recorder
+from dragoman.serving.process import request_handler, request_metrics
 from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.request_handler import RequestHandler
@@ -534,6 +534,29 @@ class TestLanguages:
             server.ask(number, "hello", target_language=code)
             server.finish()
         assert [server.details(number)["texts"][0]["cached"] for number in range(3)] == [False, False, True]
+
+
+class TestTasks:
+    def test_the_prefix_goes_before_every_part(self) -> None:
+        server = Server()
+        server.ask(1, "a\nb", task_prefix="x: ", split="line")
+        server.tasks.run(1.0)
+        sources = {sequence.source for sequence in server.engine._active}
+        assert sources == {tuple(Letters().encode(text)) for text in ("x: a", "x: b")}
+
+    def test_a_prefix_that_leaves_no_room_for_a_text_is_refused(self) -> None:
+        server = Server()
+        server.ask(1, "a", task_prefix="x" * 13)
+        assert "task_prefix has 14 tokens; for this model it may have 12" in server.finish().error(1)
+
+    def test_texts_are_counted_by_their_languages_up_to_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(request_metrics, "MOST_PAIRS", 1)
+        server = Server(languages=TestLanguages.MANY)
+        for number, code in enumerate(("de", "fr", "de")):
+            server.ask(number, "hello", "you", target_language=code)
+            server.finish()
+        counted = {label: value for name, label, value in server.recorder.take_changes() if name == PAIR_TEXTS.name}
+        assert counted == {"und>de": 4, "other": 2}
 
 
 class _Full(Overloaded):

@@ -51,6 +51,7 @@ class RequestOptions:
     source_language: str | None = None
     target_language: str | None = None
     language_tokens: LanguageTokens = NO_LANGUAGE_TOKENS
+    language_pair: str = ""
     task_prefix: str = ""
     usual: DecodingOptions | None = None
     """What `decoding` would be without options of the search: the task's, or the model's own."""
@@ -126,6 +127,7 @@ class OptionsReader:
         return RequestOptions(
             decoding=languages.apply(decoding),
             usual=languages.apply(usual),
+            language_pair=self._languages.pair(source, target),
             task_prefix=task_prefix,
             timeout_s=None if timeout_ms is None else timeout_ms / 1000,
             language_tokens=languages,

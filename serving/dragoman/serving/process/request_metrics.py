@@ -13,6 +13,7 @@ from dragoman.serving.process.requests import TextState, TranslationRequest
 
 __all__ = ["RequestMetrics"]
 
+MOST_PAIRS = 512
 _log = logging.getLogger(__name__)
 
 
@@ -21,6 +22,7 @@ class RequestMetrics:
 
     def __init__(self, recorder: metrics.Recorder, probe_id: str, log_requests: bool) -> None:
         self._recorder, self._probe_id, self._log_requests = recorder, probe_id, log_requests
+        self._pairs: set[str] = set()
 
     def is_probe(self, options: RequestOptions) -> bool:
         return options.request_id == self._probe_id
@@ -47,6 +49,16 @@ class RequestMetrics:
             self._recorder.observe(metrics.QUEUE_SECONDS, timings.queue_s)
             self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, timings.first_token_s or timings.total_s)
 
+    def _count_pair(self, request: TranslationRequest) -> None:
+        """Every pair is a series for good: a model of 200 languages has 40,000, of which a monitor wants a few."""
+        pair = request.options.language_pair
+        if not pair:
+            return
+        if pair not in self._pairs and len(self._pairs) >= MOST_PAIRS:
+            pair = "other"
+        self._pairs.add(pair)
+        self._recorder.count(metrics.PAIR_TEXTS, len(request.raw_texts), label=pair)
+
     def ended(self, request: TranslationRequest, outcome: str) -> None:
         """A request has been answered, or its caller has gone."""
         if self.is_probe(request.options):
@@ -56,6 +68,7 @@ class RequestMetrics:
         self._recorder.observe(metrics.REQUEST_SECONDS, total_s)
         if outcome == "ok":
             self._recorder.count(metrics.TEXTS, len(request.raw_texts))
+            self._count_pair(request)
         if outcome == "overloaded":
             self._recorder.count(metrics.REFUSALS)
         if self._log_requests:
