@@ -184,6 +184,14 @@ class TestHttp:
         assert [said] == caller.translate(["It is raining."], model="twin").best
         caller.close()
 
+    @pytest.mark.parametrize("shape", [[1 << 40], [257, 1 << 62]], ids=["a terabyte", "overflow"])
+    def test_memory_is_not_allocated_by_declaration(self, twins: Server, shape: list[int]) -> None:
+        before = twins.children()["triton"]
+        numbers = {"name": "TEXT", "datatype": "BOOL", "shape": shape, "data": [True]}
+        status, answer = self.ask(twins, "/v2/models/translate/infer", {"inputs": [numbers]})
+        assert (status, "BYTES" in answer["error"]) == (400, True)
+        assert twins.children()["triton"] == before
+
     def test_keeps_its_admin_endpoints_closed(self, twins: Server) -> None:
         status, answer = self.ask(twins, "/v2/repository/index", {})
         assert status == 403
