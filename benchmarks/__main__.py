@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.cells import FULL, QUICK, Grid
+from benchmarks.cells import FAMILIES, FULL, QUICK, Grid
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.peers import CTRANSLATE2, ROOT
 from benchmarks.results import RESULTS, read_results, write_results
@@ -29,10 +29,18 @@ LESSER_PROCESSORS = {
 
 def offline(grid: Grid) -> None:
     """Writes after every group of cells: the whole grid takes an hour, and what was measured is not lost with the rest."""
+    _offline(grid, f"offline_{grid.processor}" if grid.processor else "offline")
+
+
+def families(grid: Grid) -> None:
+    """The other families in the sizes that people use; one of them alone takes half an hour."""
+    _offline(grid, "families")
+
+
+def _offline(grid: Grid, name: str) -> None:
     from benchmarks.offline import combined, measure_offline, summarise
     from benchmarks.offline_report import offline_table
 
-    name = f"offline_{grid.processor}" if grid.processor else "offline"
     records = read_results(name).get("records", []) if grid.keeps_others else []
     for measured in measure_offline(grid):
         records = combined(records, measured)
@@ -93,6 +101,7 @@ def online(grid: Grid) -> None:
 
 PARTS: dict[str, Callable[[Grid], None]] = {
     "offline": offline,
+    "families": families,
     "growth": growth,
     "quality": quality,
     "shortlist": shortlist,
@@ -101,6 +110,9 @@ PARTS: dict[str, Callable[[Grid], None]] = {
     "online": online,
 }
 QUICK_PARTS = ("offline", "growth")
+GRID_AXES = ("precisions", "threads", "beams", "batches")
+OWN_GRIDS = {"families": FAMILIES}
+"""Parts that measure other workloads."""
 
 
 def _described(**figures: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a part measured
@@ -111,6 +123,7 @@ def _narrowed(grid: Grid, given: argparse.Namespace) -> Grid:
     return dataclasses.replace(
         grid,
         workloads=tuple(one for one in grid.workloads if not given.workloads or one.name in given.workloads),
+        **{axis: tuple(chosen) for axis in GRID_AXES if (chosen := getattr(given, axis))},
         sentences=given.sentences or grid.sentences,
         cell_budget_s=given.cell_seconds or grid.cell_budget_s,
         keeps_others=given.keep_others,
@@ -122,8 +135,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer cells, fewer rounds: below ten minutes")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts instead of all")
-    names = [workload.name for workload in FULL.workloads]
+    names = [workload.name for grid in (FULL, FAMILIES) for workload in grid.workloads]
     parser.add_argument("--workloads", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
+    for axis in GRID_AXES:
+        kind = type(getattr(FULL, axis)[0])
+        parser.add_argument(f"--{axis}", nargs="+", type=kind, metavar="N", help="offline, families: some of them")
     parser.add_argument("--sentences", type=int, help=f"real ones in a cell ({FULL.sentences}, quick {QUICK.sentences})")
     parser.add_argument("--cell-seconds", type=float, help="how long a cell is measured, when its rounds are short")
     parser.add_argument(
@@ -132,12 +148,12 @@ def main() -> int:
     parser.add_argument("--processor", choices=LESSER_PROCESSORS, help="offline: let both sides take this one for a lesser")
     given = parser.parse_args()
     os.environ.update(LESSER_PROCESSORS.get(given.processor, {}))  # both sides' processes get them from here
-    grid = _narrowed(QUICK if given.quick else FULL, given)
+    usual = QUICK if given.quick else FULL
     if load_average() > QUIET_LOAD:
         print(f"this machine is busy (load {load_average():.1f}): wall times will say little", file=sys.stderr)
     for part in given.only or (QUICK_PARTS if given.quick else PARTS):
         print(f"— {part} —", file=sys.stderr)
-        PARTS[part](grid)
+        PARTS[part](_narrowed(OWN_GRIDS.get(part, usual), given))
     subprocess.run([CTRANSLATE2.python(), "-m", "benchmarks.plots", str(RESULTS)], cwd=ROOT, check=True)
     return 0
 

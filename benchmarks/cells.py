@@ -10,9 +10,21 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.enlarged_checkpoint import ENLARGED, write_enlarged_checkpoint
-from benchmarks.random_checkpoint import OPUS_MT, OPUS_MT_32K, REFERENCE, ModelSize, write_random_checkpoint
+from benchmarks.random_checkpoint import OPUS_MT, OPUS_MT_32K, REFERENCE, write_random_checkpoint
+from benchmarks.random_families import FAMILY_SHAPES, write_random_family
 
-__all__ = ["FULL", "QUICK", "Cell", "Grid", "Workload", "checkpoint_of", "fixed_sources", "read_sentences"]
+__all__ = [
+    "FAMILIES",
+    "FULL",
+    "QUICK",
+    "Cell",
+    "Grid",
+    "Workload",
+    "checkpoint_of",
+    "fixed_sources",
+    "random_sources",
+    "read_sentences",
+]
 
 Precision = Literal["fp32", "int8"]
 TATOEBA = Path(__file__).parent.parent.parent / "shared" / "data" / "tatoeba-en-de" / "test.tsv"
@@ -69,6 +81,17 @@ class Grid:
 
 REFERENCE_WORKLOAD = Workload(REFERENCE.name)
 FIXED = tuple(Workload(size.name, *lengths) for size in (OPUS_MT, OPUS_MT_32K) for lengths in ((20, 24), (64, 80)))
+FAMILIES = Grid(
+    tuple(Workload(name, 20, 24) for name in FAMILY_SHAPES),
+    ("fp32", "int8"),
+    (1, 2),
+    (1, 4),
+    (1, 8, 32),
+    sentences=0,
+    min_rounds=3,
+    cell_budget_s=20,
+)
+"""The other families. A step of these models takes so long that few sentences tell enough."""
 FULL = Grid(
     (REFERENCE_WORKLOAD, *FIXED),
     ("fp32", "int8"),
@@ -98,6 +121,8 @@ def checkpoint_of(model: str, cache: Path) -> Path:
         return REFERENCE
     if model == ENLARGED.name:
         return write_enlarged_checkpoint(cache / "checkpoints" / model)
+    if shape := FAMILY_SHAPES.get(model):
+        return write_random_family(shape, cache / "checkpoints" / model)
     size = next(size for size in (OPUS_MT, OPUS_MT_32K) if size.name == model)
     return write_random_checkpoint(size, cache / "checkpoints" / model)
 
@@ -110,15 +135,18 @@ def read_sentences(count: int) -> tuple[list[str], list[list[str]]]:
     return [row[0] for row in chosen], [row[1:] for row in chosen]
 
 
-def fixed_sources(count: int, length: int, vocabulary: int, seed: int = 7) -> list[list[int]]:
-    """Sources of exactly `length` tokens, the end token (0) included; <unk> (1) and pad (the last) never drawn."""
+def fixed_sources(count: int, length: int, vocabulary: int, seed: int = 7, eos: int = 0) -> list[list[int]]:
+    """Sources of exactly `length` tokens, the end token included; special tokens (the first four, the last) never drawn."""
     draw = random.Random(seed)
-    return [[*(draw.randrange(2, vocabulary - 1) for _ in range(length - 1)), 0] for _ in range(count)]
+    return [[*(draw.randrange(4, vocabulary - 1) for _ in range(length - 1)), eos] for _ in range(count)]
 
 
-def sized(model: str) -> ModelSize:
-    """The sizes of a random model by its name."""
-    return next(size for size in (OPUS_MT, OPUS_MT_32K) if size.name == model)
+def random_sources(model: str, count: int, length: int) -> list[list[int]]:
+    """The same for a random model, by its name."""
+    if shape := FAMILY_SHAPES.get(model):
+        return fixed_sources(count, length, shape.vocabulary, eos=shape.eos)
+    size = next(size for size in (OPUS_MT, OPUS_MT_32K) if size.name == model)
+    return fixed_sources(count, length, size.vocabulary)
 
 
 def by_workers(cells: Sequence[Cell]) -> list[tuple[tuple[str, Precision, int], list[Cell]]]:

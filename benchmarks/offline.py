@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import bundle_of
-from benchmarks.cells import FULL, Cell, Grid, by_workers, checkpoint_of, fixed_sources, read_sentences, sized
+from benchmarks.cells import FAMILIES, FULL, Cell, Grid, by_workers, checkpoint_of, random_sources, read_sentences
 from benchmarks.machine import load_average
 from benchmarks.peers import CACHE, CTRANSLATE2, converted_to_ctranslate2
 from benchmarks.statistics import geometric_mean, ratios
@@ -43,9 +43,9 @@ def measure_offline(grid: Grid) -> Iterator[list[Record]]:
 
 
 def combined(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
-    """All cells of both, in the order of the full grid; of a cell that is in both, what was measured now."""
+    """All cells of both, in the order of the full grids; of a cell that is in both, what was measured now."""
     by_cell = {tuple(record["cell"].values()): record for record in (*earlier, *now)}
-    return [by_cell[key] for key in map(_key, FULL.cells()) if key in by_cell]
+    return [by_cell[key] for key in map(_key, [*FULL.cells(), *FAMILIES.cells()]) if key in by_cell]
 
 
 def _key(cell: Cell) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ def sources_of(cell: Cell, grid: Grid, bundle: Path) -> list[list[int]]:
         tokenizer = open_tokenizer(bundle, manifest.tokenizer, manifest.tokens)
         return [tokenizer.encode(sentence) for sentence in read_sentences(grid.sentences)[0]]
     count = max(cell.batch, FIXED_SOURCES_PER_ROUND)
-    return fixed_sources(count, cell.workload.source_tokens, sized(cell.workload.model).vocabulary)
+    return random_sources(cell.workload.model, count, cell.workload.source_tokens)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.random_families import FAMILY_SHAPES
+
 __all__ = ["CACHE", "CTRANSLATE2", "OPTIMUM", "Environment", "EnvironmentUnavailable", "converted_to_ctranslate2"]
 
 ROOT = Path(__file__).parent.parent
@@ -62,7 +64,8 @@ def converted_to_ctranslate2(checkpoint: Path) -> Path:
     """The checkpoint as a CTranslate2 model in fp32; the precision is chosen when it is loaded."""
     output = CACHE / "ctranslate2-models" / checkpoint.name
     if not (output / "model.bin").is_file():
-        module = "benchmarks.workers.convert_to_ctranslate2"
+        kind = "convert_family_to_ctranslate2" if checkpoint.name in FAMILY_SHAPES else "convert_to_ctranslate2"
+        module = f"benchmarks.workers.{kind}"
         command = [str(CTRANSLATE2.python()), "-W", "ignore", "-m", module, str(checkpoint), str(output)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return output
