@@ -39,7 +39,14 @@ def test_chunks_are_the_document_in_its_order(data: st.DataObject, tokens: list[
             chunks.append(stream.finished(part, decode(tokens[part])))
             open_parts.remove(part)
     expected = document.gaps[0] + "".join(decode(each) + gap for each, gap in zip(tokens, document.gaps[1:], strict=True))
-    assert "".join(chunks) == (expected if expected != document.gaps[0] else "")
+    assert "".join(chunks) == expected
+
+
+def test_a_part_in_which_something_is_restored_is_one_chunk() -> None:
+    parts = (Part("x", restore=lambda translation, links: f"<b>{translation}</b>"), Part("y"))
+    stream = TextStream(Document(parts, ("", " ", "")), decode)
+    assert [stream.decided(0, [1, 1]), stream.decided(1, [2, 2])] == ["", ""]
+    assert stream.finished(0, "<b>a</b>") == "<b>a</b> b"
 
 
 def test_an_unfinished_character_is_not_sent() -> None:

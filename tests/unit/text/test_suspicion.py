@@ -23,7 +23,7 @@ def test_a_translation_about_as_long_as_its_source_is_not_suspicious() -> None:
     [
         (10, list(range(5)), True, {"short"}),
         (10, list(range(6)), True, set()),
-        (5, list(range(1)), True, set()),  # "Come in." may be one word
+        (7, list(range(1)), True, set()),  # "Come in." may be one word
         (10, list(range(25)), True, {"long"}),
         (10, list(range(24)), True, set()),
         (10, list(range(9)), False, {"unfinished"}),

@@ -142,6 +142,7 @@ class RequestHandler:
             for _ in self._plan(request, text):
                 yield Yield.PAUSE
             if text.is_complete:  # nothing in it is to be translated
+                request.stream = None
                 self._take_answer(request, text)
             for position, part in enumerate(text.document.parts):
                 if request.submitted:

@@ -13,7 +13,7 @@ class TextStream:
     """Turns decided tokens of a document's parts into chunks of text, in the document's order.
 
     A chunk is what the text has grown by. Parts decode at the same time, so what a later one has decided waits until the
-    earlier ones are done.
+    earlier ones are done, and a part in which something is restored is one chunk.
     """
 
     def __init__(self, document: Document, decode: Callable[[Sequence[int]], str]) -> None:
@@ -44,7 +44,7 @@ class TextStream:
     def _growth(self) -> str:
         """What the part whose turn it is has grown by; it is not done."""
         known = self._tokens.get(self._part)
-        if not known:
+        if not known or self._document.parts[self._part].restore is not None:  # what is put back may stand anywhere in it
             return ""
         # The end of an unfinished text may still change: half a character, or a word that goes on.
         text = self._decode(known).rstrip("\ufffd")
@@ -55,7 +55,7 @@ class TextStream:
         return chunk
 
     def _opened(self, chunk: str) -> str:
-        """White space before the text goes out with its first chunk."""
-        if chunk and self._opening:
+        """What stands before the text goes out with its first chunk, or when all parts are done."""
+        if self._opening and (chunk or self._part == len(self._document.parts)):
             chunk, self._opening = self._opening + chunk, ""
         return chunk

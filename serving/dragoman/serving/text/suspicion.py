@@ -22,7 +22,7 @@ Suspicion = Literal["short", "long", "repetition", "unfinished"]
 
 _SHORT, _LONG = 0.5, 2.5
 """Target tokens for each source token. Of 600 reference translations of Tatoeba, 3 are as short and none as long."""
-_FEW = 6
+_FEW = 8
 """Source tokens. Shorter sentences have translations of any length."""
 _SEVERAL_TIMES, _SPARE = 4, 16
 _LONGEST_PERIOD = 8
