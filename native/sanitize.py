@@ -17,8 +17,8 @@ from pathlib import Path
 import build
 
 ROOT = build.HERE.parent
-NAMES = ("attention", "best_tokens", "linear", "norm", "refusals", "shapes", "thread_pool")
-OPERATOR_TESTS = [str(ROOT / "tests" / "unit" / "native" / f"test_{name}.py") for name in NAMES]
+APART = {"test_build.py", "test_processors.py"}  # they compile, or start processes of their own
+OPERATOR_TESTS = [str(path) for path in sorted((ROOT / "tests/unit/native").glob("test_*.py")) if path.name not in APART]
 CLIENT_TESTS = ROOT / "tests" / "unit" / "serving" / "test_engine_client.py"
 RUN_TESTS = """
 import sys
@@ -93,9 +93,7 @@ def run(title: str, sanitizer: Sanitizer, tests: list[str]) -> None:
             subprocess.run([sys.executable, "-c", RUN_TESTS, *libraries, *arguments], cwd=ROOT, env=environment, check=True)
 
         for processor in sanitizer.processors:
-            pytest(
-                processor, tests or [str(ROOT / "tests" / "unit" / "native" / f"test_{name}.py") for name in OPERATOR_TESTS]
-            )
+            pytest(processor, tests or OPERATOR_TESTS)
         if not tests:
             pytest(sanitizer.processors[0], [str(CLIENT_TESTS)])
 

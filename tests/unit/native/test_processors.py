@@ -27,7 +27,7 @@ def with_processor(name: str, *command: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("name", ["avx2", "plain"])
-def test_the_operators_are_right_on_lesser_processors(name: str) -> None:
+def test_the_operators_are_right_with_lower_instruction_sets(name: str) -> None:
     if ORDER.index(name) < ORDER.index(str(native.processor())):
         pytest.skip(f"this processor has no {name}")
     asked = with_processor(name, "-c", "from dragoman import native; print(native.processor())")
