@@ -77,7 +77,7 @@ def expensive(*, full: bool = False) -> list[Expensive]:
         ),
         Expensive(
             "100 kB of Thai without spaces",
-            partial(_translate, ["เขาไปโรงเรียน" * 2500], source_language="th"),
+            partial(_translate, ["เขาไปโรงเรียน" * 2500]),
             is_refused=True,
         ),
         Expensive("100 kB of opening quotation marks", partial(_translate, ["“ " * 24_900 + "A."], split="line")),
@@ -88,7 +88,10 @@ def expensive(*, full: bool = False) -> list[Expensive]:
         ),
         Expensive("64 rows, all candidates", partial(_drive, 64, 6, "wide")),
         Expensive("width changes at every step", partial(_drive, 64, 12, "changing")),
-        Expensive("64 sources of 500 tokens, encoder", partial(_encode, [ORDINARY * 10 + str(n) for n in range(64)])),
+        Expensive(
+            "64 sources of 500 tokens, encoder",
+            partial(_encode, [ORDINARY * 10 + str(n) for n in range(64)], split="none"),
+        ),
     ]
     if full:
         found.append(Expensive("70 million empty texts", partial(_empty_texts, 70_000_000), is_refused=True))
@@ -107,10 +110,10 @@ def _stream(text: str, caller: Caller) -> Outcome:
     return stream(caller.stub, request("translate_stream", [text], asked), timeout_s=90, metadata=())
 
 
-def _encode(texts: list[str], caller: Caller) -> Outcome:
+def _encode(texts: list[str], caller: Caller, **options: object) -> Outcome:
     began_s = time.monotonic()
     try:
-        session, _ = caller.encode(texts)
+        session, _ = caller.encode(texts, **options)
         caller.decode(session, {"do": "close"})
     except grpc.RpcError as error:
         return failed(error, time.monotonic() - began_s)
@@ -130,7 +133,7 @@ def _drive(rows: int, steps: int, how: str, caller: Caller) -> Outcome:
     began_s = time.monotonic()
     session = None
     try:
-        session, info = caller.encode([f"{ORDINARY} {n}" for n in range(1 if how == "changing" else rows)])
+        session, info = caller.encode([f"{ORDINARY} {n}" for n in range(1 if how == "changing" else rows)], split="none")
         candidates = info["choices"] if how == "wide" else 1
         before = 0
         for step in range(steps):
