@@ -147,7 +147,7 @@ def test_all_weights_that_do_not_fit_are_listed_at_once(tmp_path: Path) -> None:
     assert "missing: model.encoder.layers.0.fc1.bias [24]" in message
     assert "missing: model.decoder.layers.0.encoder_attn.v_proj.weight [16, 16]" in message
     assert "unused: model.encoder.layers.7.fc1.bias [24]" in message
-    assert "misshaped: model.decoder.layers.0.fc2.weight is [3, 5], config.json says [16, 24]" in message
+    assert "misshaped: model.decoder.layers.0.fc2.weight is [3, 5], the settings say [16, 24]" in message
     assert "not finite: model.decoder.layers.0.self_attn.k_proj.bias has 1 " in message
     assert "not finite: model.encoder.layers.0.fc2.weight has 1 " in message
     assert message.startswith("6 weights")

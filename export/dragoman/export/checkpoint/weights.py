@@ -72,7 +72,7 @@ def load(config: TransformerConfig, tensors: Mapping[str, Tensor], reader: Weigh
     if problems:
         listed = problems[:LISTED] + ([f"… and {len(problems) - LISTED} more"] if len(problems) > LISTED else [])
         raise CheckpointError(
-            f"{len(problems)} weights do not fit the configuration; check that config.json belongs to the weights:\n  "
+            f"{len(problems)} weights do not fit the configuration; check that the settings belong to the weights:\n  "
             + "\n  ".join(listed)
         )
     _assign(model, {id(weight.meta): _value(weight, tensors) for weight in weights if weight.meta.is_meta})
@@ -117,7 +117,7 @@ def _problems(part: Part, tensors: Mapping[str, Tensor], reader: WeightNames) ->
 def _misfit(part: Part, name: str, tensor: Tensor) -> list[str]:
     expected, actual = part.shape, tuple(tensor.shape)
     if actual not in (expected, (1, *expected)):  # final_logits_bias is stored (1, vocabulary)
-        return [f"misshaped: {name} is {list(actual)}, config.json says {list(expected)}"]
+        return [f"misshaped: {name} is {list(actual)}, the settings say {list(expected)}"]
     if not tensor.is_floating_point():
         return [f"not a float: {name} is {tensor.dtype}"]
     least, most = (float(value) for value in tensor.aminmax())  # NaN is both

@@ -69,11 +69,10 @@ SHORT_STRING = re.compile(rb"X(.)\x00\x00\x00", re.DOTALL)  # BINUNICODE and its
 class Inert:
     """Stands for an object of a class that is not imported."""
 
-    def __init__(self, *arguments: object) -> None:
-        self.arguments: tuple[object, ...] = arguments
-        self.state: object = None
+    arguments: tuple[object, ...]
+    state: object
 
-    def __new__(cls, *arguments: object) -> Inert:
+    def __new__(cls, *arguments: object) -> Inert:  # pickles call it with and without __init__
         made = super().__new__(cls)
         made.arguments, made.state = arguments, None
         return made

@@ -16,7 +16,7 @@ from dragoman.export.transformer import TransformerConfig
 __all__ = ["FairseqSettings", "read_settings"]
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh", "swish": "silu"}
-TASKS = ("translation", "translation_with_lang_token", "simple_translation")
+TASK = "translation"
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "adaptive_softmax_cutoff": (None, "", []),
     "adaptive_input": (None, False),
@@ -44,7 +44,6 @@ class FairseqSettings:
     model: Settings
     task: Mapping[str, Any]
     bpe: Mapping[str, Any]
-    tokenizer: Mapping[str, Any]
     generation: Mapping[str, Any]
 
     @property
@@ -123,14 +122,13 @@ def read_settings(loaded: Mapping[str, Any], where: str) -> FairseqSettings:
     if not isinstance(architecture, str) or not architecture.startswith("transformer") or "_lm" in architecture:
         raise CheckpointError(f"{where} is of the architecture {shown(architecture)}; supported is fairseq's transformer")
     task = _section(sections, "task")
-    kind = task.get("_name") or model.get("task") or TASKS[0]
-    if kind not in TASKS:
-        raise CheckpointError(f"{where} was trained on the task {shown(kind)}; supported is {TASKS[0]}")
+    kind = task.get("_name") or model.get("task") or TASK
+    if kind != TASK:
+        raise CheckpointError(f"{where} was trained on the task {shown(kind)}; supported is {TASK}")
     return FairseqSettings(
         model=Settings(model, "the fairseq checkpoint"),
         task=task,
         bpe=_section(sections, "bpe"),
-        tokenizer=_section(sections, "tokenizer"),
         generation=_section(sections, "generation"),
     )
 
