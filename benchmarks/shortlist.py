@@ -96,7 +96,7 @@ def _shortened(whole: Path, precision: Precision) -> Path:
     output.mkdir()
     read = read_checkpoint(checkpoint_of(OPUS_MT.name, CACHE))
     listed = [place * OPUS_MT.vocabulary // LISTED for place in range(LISTED)]  # 0, the end token, is the first
-    short = replace(read, model=read.model.shortened(listed))
+    short = replace(read, shortlist=tuple(listed))
     lowerings = tuple(dict.fromkeys(graph.lowering for graph in manifest.graphs))
     graphs = build_graphs(short, lowerings, precision, output, lambda _share: None)
     for name in manifest.tokenizer.files.values():

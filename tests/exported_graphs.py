@@ -57,9 +57,9 @@ def export(
     directory.mkdir()
     read = read_checkpoint(checkpoint)
     if shortlist:
-        read = dataclasses.replace(read, model=read.model.shortened(shortlist))
+        read = dataclasses.replace(read, shortlist=tuple(shortlist))
     if alignment_heads:
-        read = dataclasses.replace(read, model=read.model.aligned_by(alignment_heads))
+        read = dataclasses.replace(read, alignment_heads=tuple(alignment_heads))
     graphs = build_graphs(
         read, lowerings, precision, directory, lambda _share: None, calibration=Calibration(tuple(keep_in_fp32))
     )

@@ -41,8 +41,9 @@ def build_graphs(
     graphs: list[Graph] = []
     with WeightsFile(directory) as weights:
         for done, name in enumerate(lowerings):
-            lowering = lowering_named(name, checkpoint.model.choices)
-            prepared = lowering.prepared(checkpoint.model, precision, calibration)
+            source = checkpoint.source_of_weights
+            lowering = lowering_named(name, source.structure.choices)
+            prepared = lowering.prepared(source, precision, calibration, weights.keep)
             for at, role in enumerate(ROLES):
                 progress((done + at / len(ROLES)) / len(lowerings))
                 traced = trace(prepared, role, lowering)

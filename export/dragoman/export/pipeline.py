@@ -41,7 +41,7 @@ from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.shortlist import read_shortlist
 from dragoman.export.staging import staged_directory
 from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
-from dragoman.export.verification.comparison import Judge
+from dragoman.export.verification.comparison import Judge, Output
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
 from dragoman.export.verification.exported import GraphModel
 from dragoman.export.verification.languages import VerifiedLanguages
@@ -141,10 +141,11 @@ class _Export:
             tokenizer = open_tokenizer(staging, original.tokenizer, original.tokens)
             self._check_prefixes(original, tokenizer)
             alignment = self._alignment(original, tokenizer) if self._options.verify else None
+            original.weights.release()
             checkpoint = self._shortened(original, tokenizer)
             if alignment is not None:
-                heads = [(layer, head) for layer, head in alignment.heads]
-                checkpoint = replace(checkpoint, model=checkpoint.model.aligned_by(heads))
+                heads = tuple((layer, head) for layer, head in alignment.heads)
+                checkpoint = replace(checkpoint, alignment_heads=heads)
             graphs, kept_in_fp32 = self._graphs(original, checkpoint, tokenizer, staging)
             engines = self._engines(checkpoint, graphs, staging) if "tensorrt" in self._options.targets else ()
             verification = None
@@ -192,7 +193,7 @@ class _Export:
             return checkpoint
         with self._stages.stage("choose the shortlist"):
             listed = read_shortlist(self._options.shortlist, tokenizer, checkpoint)
-            return replace(checkpoint, model=checkpoint.model.shortened(listed))
+            return replace(checkpoint, shortlist=listed)
 
     def _alignment(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Alignment:
         """Chosen with the whole vocabulary: the layers of a shortened model are the same."""
@@ -215,7 +216,9 @@ class _Export:
     ) -> tuple[tuple[Graph, ...], tuple[str, ...]]:
         """The graphs, and the modules that fp16 can't hold: those of the original's, whose layers are the same."""
         lowerings, precision = self._options.lowerings, self._options.precision
-        asked = any(lowering_named(name, original.model.choices).needs_calibration(precision) for name in lowerings)
+        asked = any(
+            lowering_named(name, original.weights.structure.choices).needs_calibration(precision) for name in lowerings
+        )
         calibration = self._calibration(original, tokenizer) if asked else Calibration()
         with self._stages.stage("build the graphs") as advance:
             graphs = build_graphs(checkpoint, lowerings, precision, staging, advance, calibration=calibration)
@@ -244,27 +247,36 @@ class _Export:
         tokenizer: Tokenizer,
         staging: Path,
     ) -> Verification:
-        with self._stages.stage("load the original"):
-            reference = open_reference(original)
         judge = Judge(
-            reference,
+            lambda: open_reference(original),
             tokenizer,
             self._corpus,
             checkpoint.generation,
             checkpoint.dimensions.max_source_tokens,
             languages=checkpoint.languages,
         )
+        original.weights.release()  # the graphs hold the weights now
+        outputs = [self._run(judge, checkpoint, graphs, lowering, staging) for lowering in self._options.lowerings]
+        with self._stages.stage("load the original"):
+            _ = judge.original
         cases: list[VerificationCase] = []
-        for lowering in self._options.lowerings:
-            with self._stages.stage(f"verify the {lowering} graphs") as advance:
-                of_lowering = {graph.role: graph for graph in graphs if graph.lowering == lowering}
-                exported = GraphModel(staging, of_lowering, checkpoint.tokens, checkpoint.dimensions)
-                cases += judge.cases(exported, lowering, advance)
-                del exported
-                gc.collect()  # the sessions of one lowering are gone before those of the next come
+        for one in outputs:
+            with self._stages.stage(f"verify the {one.lowering} graphs") as advance:
+                cases += judge.cases(one, advance)
         return judge.verdict(
             cases, self._options.precision, self._options.max_quality_loss, self._options.shortlist is not None
         )
+
+    def _run(
+        self, judge: Judge, checkpoint: Checkpoint, graphs: tuple[Graph, ...], lowering: Lowering, staging: Path
+    ) -> Output:
+        with self._stages.stage(f"run the {lowering} graphs") as advance:
+            of_lowering = {graph.role: graph for graph in graphs if graph.lowering == lowering}
+            exported = GraphModel(staging, of_lowering, checkpoint.tokens, checkpoint.dimensions)
+            output = judge.run(exported, lowering, advance)
+            del exported
+            gc.collect()  # the sessions are gone before the next graphs, or the original, come
+            return output
 
 
 def _peak_memory_bytes() -> int:

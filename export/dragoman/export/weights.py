@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -10,9 +12,11 @@ from typing import BinaryIO
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-__all__ = ["INLINE_BYTES", "WEIGHTS_NAME", "WeightsFile"]
+__all__ = ["INLINE_BYTES", "WEIGHTS_NAME", "Keep", "WeightsFile", "in_memory"]
 
 WEIGHTS_NAME = "weights.bin"
 
@@ -20,6 +24,15 @@ INLINE_BYTES = 1024
 """Smaller tensors stay in the graph: shapes and scalars that a runtime folds while it loads."""
 
 PAGE, CACHE_LINE = 4096, 64
+
+
+Keep = Callable[[Iterable[NDArray[np.generic]]], Tensor]
+"""Puts an array, given in parts along its first dimension, where the graphs will have it."""
+
+
+def in_memory(parts: Iterable[NDArray[np.generic]]) -> Tensor:
+    """For graphs that are not written."""
+    return torch.from_numpy(np.concatenate(list(parts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +49,39 @@ class WeightsFile:
     def __init__(self, directory: Path) -> None:
         self._path = directory / WEIGHTS_NAME
         self._places: dict[bytes, Place] = {}
+        self._kept: dict[int, Place] = {}  # by the address where they are mapped
+        self._maps: list[NDArray[np.generic]] = []  # which therefore stay mapped
         self._stream: BinaryIO
 
     def __enter__(self) -> WeightsFile:
-        self._stream = self._path.open("wb")
+        self._stream = self._path.open("w+b")
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._stream.close()
+        self._maps.clear()
+
+    def keep(self, parts: Iterable[NDArray[np.generic]]) -> Tensor:
+        """Write an array now, part by part, and map it: it takes no memory, and `take` finds it in the file already."""
+        parts = iter(parts)
+        first = next(parts)
+        offset, digest, rows = self._aligned(PAGE if first.nbytes >= PAGE else CACHE_LINE), hashlib.sha256(), 0
+        for part in itertools.chain([first], parts):
+            content = np.ascontiguousarray(part)
+            digest.update(content.reshape(-1).view(np.uint8).data)
+            self._stream.write(content.data)
+            rows, dtype, rest = rows + content.shape[0], content.dtype, content.shape[1:]
+        place = Place(offset, self._stream.tell() - offset)
+        if (same := self._places.setdefault(digest.digest(), place)) != place:
+            self._stream.truncate(offset)
+            self._stream.seek(offset)
+        self._stream.flush()
+        mapped = np.memmap(self._path, dtype, "c", same.offset, (rows, *rest))
+        self._kept[mapped.ctypes.data] = same
+        self._maps.append(mapped)
+        return torch.from_numpy(mapped)
 
     def take(self, model: ir.Model) -> None:
         """Move every large initializer of `model` into the file."""
@@ -53,7 +89,8 @@ class WeightsFile:
             tensor = value.const_value
             if tensor is None or tensor.nbytes < INLINE_BYTES:
                 continue
-            place = self._store(tensor.numpy())
+            array = tensor.numpy()
+            place = self._kept.get(array.ctypes.data) or self._store(array)
             value.const_value = ir.ExternalTensor(
                 self._path.name,
                 place.offset,
@@ -74,7 +111,10 @@ class WeightsFile:
     def _append(self, content: memoryview) -> Place:
         """Runtimes map large tensors into memory by the page, so they begin at one."""
         alignment = PAGE if content.nbytes >= PAGE else CACHE_LINE
-        self._stream.write(bytes(-self._stream.tell() % alignment))
-        offset = self._stream.tell()
+        offset = self._aligned(alignment)
         self._stream.write(content)
         return Place(offset, content.nbytes)
+
+    def _aligned(self, alignment: int) -> int:
+        self._stream.write(bytes(-self._stream.tell() % alignment))
+        return self._stream.tell()

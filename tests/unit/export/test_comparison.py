@@ -81,11 +81,12 @@ class Graphs:
 
 def _judge(original: Echo, *sentences: str, references: Sequence[Sequence[str]] | None = None) -> Judge:
     given = tuple(tuple(several) for several in references or [()] * len(sentences))
-    return Judge(original, Letters(), Corpus(sentences, given), DecodingOptions(beam_size=4), max_source_tokens=64)
+    return Judge(lambda: original, Letters(), Corpus(sentences, given), DecodingOptions(beam_size=4), max_source_tokens=64)
 
 
 def _cases(judge: Judge, exported: Echo) -> list[VerificationCase]:
-    return list(judge.cases(Graphs(exported), "portable", lambda share: None))
+    output = judge.run(Graphs(exported), "portable", lambda share: None)
+    return list(judge.cases(output, lambda share: None))
 
 
 WORDS = ("abc", "de", "fghij", "klmno", "pq", "rstuv", "wxyz")

@@ -11,7 +11,8 @@ import torch
 from dragoman.bundle.manifest import Graph, Role
 from dragoman.export.graphs import describe
 from dragoman.export.lowering import Calibration, lowering_named, trace
-from dragoman.export.transformer import Transformer, TransformerConfig
+from dragoman.export.transformer import Transformer, TransformerConfig, WholeModel
+from dragoman.export.weights import in_memory
 from exported_graphs import EACH_LOWERING, eager_logits, log_softmax
 from forced_steps import NativeStepper, PortableStepper, random_workload, worst_difference
 
@@ -54,7 +55,7 @@ def model() -> Transformer:
 @pytest.fixture(scope="module", params=EACH_LOWERING)
 def stepper(request: pytest.FixtureRequest, model: Transformer, tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory, lowering = tmp_path_factory.mktemp("relative"), lowering_named(request.param, model.choices)
-    prepared = lowering.prepared(model, "fp32", Calibration())
+    prepared = lowering.prepared(WholeModel(model), "fp32", Calibration(), in_memory)
 
     def written(role: Role) -> Graph:
         traced, path = trace(prepared, role, lowering), directory / f"{role}.onnx"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dragoman.export.checkpoint.weights import load
+from dragoman.export.checkpoint.weights import open_checkpoint_weights
 from dragoman.export.transformer import KeyValue, Transformer, TransformerConfig
 
 PAD = 1
@@ -139,7 +139,9 @@ def test_bart_is_learned_positions_with_an_offset_and_a_norm_on_the_embedding() 
 
     hf = randomised(BartForConditionalGeneration(BartConfig(**BART_SIZES, scale_embedding=False)))
     config = TransformerConfig(**SIZES, positions="learned", position_offset=2, embedding_norm=True, activation="gelu")
-    model = load(config, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES))
+    model = open_checkpoint_weights(
+        config, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES)
+    ).model
     assert_same_logits(hf, model)
 
 
@@ -157,7 +159,9 @@ def test_mbart_is_bart_with_the_norm_before_the_layer_and_after_the_last() -> No
         activation="gelu",
         embedding_scale=24**0.5,
     )
-    model = load(config, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES))
+    model = open_checkpoint_weights(
+        config, own_weights(hf, lambda name: "embed_tokens" in name or "lm_head" in name), Names(BART_NAMES)
+    ).model
     assert_same_logits(hf, model)
 
 
@@ -206,5 +210,7 @@ def test_t5_is_relative_positions_rms_norms_and_no_biases(feed_forward: str, gat
     )
     names: Rename = ((r"\.gate\.", ".wi_0."), (r"\.inner\.", ".wi_1.")) if gated else ((r"\.inner\.", ".wi."),)
     tied = "embed_tokens" if gated else "embed_tokens|lm_head"
-    model = load(config, own_weights(hf, lambda name: bool(re.search(tied, name))), Names((*T5_NAMES, *names)))
+    model = open_checkpoint_weights(
+        config, own_weights(hf, lambda name: bool(re.search(tied, name))), Names((*T5_NAMES, *names))
+    ).model
     assert_same_logits(hf, model)

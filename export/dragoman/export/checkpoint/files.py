@@ -63,19 +63,16 @@ def open_weights(directory: Path) -> Mapping[str, Tensor]:
 
 
 class _Safetensors(Mapping[str, Tensor]):
-    """A memory-mapped safetensors file."""
+    """A safetensors file, mapped into memory for as long as a tensor of it is held: what is mapped counts as used."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._file = safe_open(path, framework="pt")
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is truncated or corrupt: {error}; fetch it again") from error
-        self._names = frozenset(self._file.keys())  # type: ignore[no-untyped-call]
+        self._path = path
+        self._names = frozenset(self._open().keys())  # type: ignore[no-untyped-call]
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._names:
             raise KeyError(name)
-        tensor: Tensor = self._file.get_tensor(name)  # type: ignore[no-untyped-call]
+        tensor: Tensor = self._open().get_tensor(name)  # type: ignore[no-untyped-call]
         return tensor
 
     def __iter__(self) -> Iterator[str]:
@@ -83,6 +80,12 @@ class _Safetensors(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    def _open(self) -> safe_open:
+        try:
+            return safe_open(self._path, framework="pt")
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{self._path} is truncated or corrupt: {error}; fetch it again") from error
 
 
 class _Shards(Mapping[str, Tensor]):

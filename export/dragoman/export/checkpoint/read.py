@@ -14,8 +14,8 @@ from dragoman.export.checkpoint.readers.bart import BartReader
 from dragoman.export.checkpoint.readers.pegasus import PegasusReader
 from dragoman.export.checkpoint.readers.t5 import T5Reader
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
-from dragoman.export.checkpoint.weights import load
-from dragoman.export.transformer import Transformer, TransformerConfig
+from dragoman.export.checkpoint.weights import CheckpointWeights, open_checkpoint_weights
+from dragoman.export.transformer import Transformer, TransformerConfig, Variant, WeightSource
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["Checkpoint", "TokenLimits", "read_checkpoint"]
@@ -31,7 +31,7 @@ class Checkpoint:
 
     source: Path
     config: TransformerConfig
-    model: Transformer
+    weights: CheckpointWeights
     card: ModelCard
     tokens: SpecialTokens
     generation: DecodingOptions
@@ -40,6 +40,20 @@ class Checkpoint:
     reference: Reference | None = None
     tasks: Mapping[str, Task] = field(default_factory=dict)
     files: object = None  # holds temporary files, which go when it goes
+    shortlist: tuple[int, ...] | None = None  # the tokens that the exported model may say; None: all
+    alignment_heads: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def model(self) -> Transformer:
+        """The whole model, in memory."""
+        return self.source_of_weights.model
+
+    @property
+    def source_of_weights(self) -> WeightSource:
+        """The weights of what is exported."""
+        if self.shortlist is None and not self.alignment_heads:
+            return self.weights
+        return Variant(self.weights, self.shortlist, self.alignment_heads)
 
     @property
     def tokenizer(self) -> TokenizerFiles:
@@ -71,7 +85,7 @@ class Checkpoint:
             target_vocabulary=config.target_vocabulary,
             max_source_tokens=self.limits.source(config),
             max_target_tokens=self.limits.target(config),
-            shortlist=self.model.choices if self.model.choices < config.target_vocabulary else None,
+            shortlist=None if self.shortlist is None else len(self.shortlist),
         )
 
 
@@ -88,15 +102,15 @@ def read_checkpoint(
     opened = format_of(source, format_name).open(source, limits, companions)
     config, plan = opened.config, opened.tokenizer_plan
     _check_tokens(opened.tokens, config)
-    model = load(config, opened.weights, opened.weight_names)
+    weights = open_checkpoint_weights(config, opened.weights, opened.weight_names)
     return Checkpoint(
         source=source,
         config=config,
-        model=model,
+        weights=weights,
         card=ModelCard(
             name=opened.name,
             architecture=opened.architecture,
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            parameters=sum(parameter.numel() for parameter in weights.structure.parameters()),
             source_language=plan.source_language,
             target_language=plan.target_language,
         ),

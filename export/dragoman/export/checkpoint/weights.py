@@ -1,14 +1,13 @@
 """Our Transformer with a checkpoint's weights: each set exactly once, everything wrong reported at once.
 
-Shapes are compared before any memory is asked for. A weight that we store as the checkpoint does is the checkpoint's own
-memory-mapped tensor, not a copy of it.
+Shapes are compared before any memory is asked for. Weights are read when they are asked for, a module at a time or all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +15,9 @@ from torch import Tensor, nn
 from dragoman.errors import CheckpointError
 from dragoman.export.transformer import Transformer, TransformerConfig
 from dragoman.export.transformer.linear import Linear
+from dragoman.export.transformer.source import copied
 
-__all__ = ["JOINED", "WeightNames", "load"]
+__all__ = ["JOINED", "CheckpointWeights", "WeightNames", "open_checkpoint_weights"]
 
 JOINED = {"qkv": ("query", "key", "value"), "key_value": ("key", "value")}
 """Linear layers that we compute as one and checkpoints store apart."""
@@ -26,6 +26,8 @@ AGREEMENT = 1e-3
 """How far two copies of one weight may differ: a sinusoid stored in half precision is off by 5e-4."""
 
 LISTED = 40
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class WeightNames(Protocol):
@@ -60,8 +62,35 @@ class Weight:
     parts: tuple[Part, ...]
 
 
-def load(config: TransformerConfig, tensors: Mapping[str, Tensor], reader: WeightNames) -> Transformer:
-    """The model; one CheckpointError lists all weights that are missing, unused, misshaped or NaN."""
+class CheckpointWeights:
+    """The weights of a checkpoint that fit the model. Each is read anew whenever a module is filled."""
+
+    def __init__(self, structure: Transformer, weights: Sequence[Weight], tensors: Mapping[str, Tensor]) -> None:
+        self.structure, self._tensors = structure, tensors
+        self._weights = {id(weight.meta): weight for weight in weights if weight.meta.is_meta}
+        self._model: Transformer | None = None
+
+    @property
+    def model(self) -> Transformer:
+        """The whole model; it stays in memory until `release`."""
+        if self._model is None:
+            self._model = self.filled(self.structure)
+        return self._model
+
+    def filled(self, module: M) -> M:
+        """A copy of a module of `structure` with its weights."""
+        wanted = {id(parameter) for parameter in module.parameters()} & self._weights.keys()
+        return copied(module, {key: _value(self._weights[key], self._tensors) for key in wanted})
+
+    def release(self) -> None:
+        """Free the whole model."""
+        self._model = None
+
+
+def open_checkpoint_weights(
+    config: TransformerConfig, tensors: Mapping[str, Tensor], reader: WeightNames
+) -> CheckpointWeights:
+    """The model's weights; one CheckpointError lists all weights that are missing, unused, misshaped or NaN."""
     with torch.device("meta"):
         model = Transformer(config).eval()
     weights = list(_weights(model, tensors, reader))
@@ -75,8 +104,7 @@ def load(config: TransformerConfig, tensors: Mapping[str, Tensor], reader: Weigh
             f"{len(problems)} weights do not fit the configuration; check that the settings belong to the weights:\n  "
             + "\n  ".join(listed)
         )
-    _assign(model, {id(weight.meta): _value(weight, tensors) for weight in weights if weight.meta.is_meta})
-    return model
+    return CheckpointWeights(model, weights, tensors)
 
 
 def _weights(model: Transformer, tensors: Mapping[str, Tensor], reader: WeightNames) -> Iterator[Weight]:
@@ -142,11 +170,3 @@ def _value(weight: Weight, tensors: Mapping[str, Tensor]) -> nn.Parameter:
     ]
     whole = parts[0] if len(parts) == 1 else torch.cat(parts)
     return nn.Parameter(whole.t() if weight.is_linear else whole, requires_grad=False)
-
-
-def _assign(model: nn.Module, values: Mapping[int, nn.Parameter]) -> None:
-    """In every place where a parameter is used: tied weights stay tied."""
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) in values:
-                module._parameters[name] = values[id(parameter)]

@@ -12,7 +12,8 @@ from torch import nn
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.bundle.manifest import Precision, Role
 from dragoman.export.lowering.signature import Signature
-from dragoman.export.transformer import Transformer, TransformerConfig
+from dragoman.export.transformer import Transformer, TransformerConfig, WeightSource
+from dragoman.export.weights import Keep
 
 __all__ = ["Attributes", "Calibration", "Lowering"]
 
@@ -42,8 +43,11 @@ class Lowering(Protocol):
     def needs_calibration(self, precision: Precision) -> bool:
         """Whether `prepared` and `finish` need the ranges of activations on real text."""
 
-    def prepared(self, model: Transformer, precision: Precision, calibration: Calibration) -> Transformer:
-        """The model as the graphs of this precision compute it; `model` itself is left as it was."""
+    def prepared(self, source: WeightSource, precision: Precision, calibration: Calibration, keep: Keep) -> Transformer:
+        """The model as the graphs of this precision compute it; the source itself is left as it was.
+
+        `keep` puts a large weight where the graphs will have it, and gives it back as a tensor that takes no memory.
+        """
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
         """What the graph takes and gives."""

@@ -4,6 +4,7 @@ from dragoman.export.transformer.attention import TorchOperators
 from dragoman.export.transformer.config import AttentionShape, TransformerConfig
 from dragoman.export.transformer.model import ShortOutputProjection, Transformer
 from dragoman.export.transformer.operators import KeyValue, Operators
+from dragoman.export.transformer.source import Variant, WeightSource, WholeModel
 
 __all__ = [
     "AttentionShape",
@@ -13,4 +14,7 @@ __all__ = [
     "TorchOperators",
     "Transformer",
     "TransformerConfig",
+    "Variant",
+    "WeightSource",
+    "WholeModel",
 ]

@@ -1,9 +1,12 @@
-"""Original and exported side by side: every case of a verification, and the verdict."""
+"""Original and exported side by side: every case of a verification, and the verdict.
+
+The graphs are run first, and the original after they are gone: the two are never in memory together.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,13 +16,13 @@ from dragoman.bundle.manifest import Languages, Lowering, Precision, Verificatio
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.errors import VerificationError
 from dragoman.export.progress import Advance
-from dragoman.export.verification.answers import Answer, Exported, Original, Tokens
+from dragoman.export.verification.answers import Answer, Exported, FloatArray, IntArray, Original, Tokens
 from dragoman.export.verification.corpus import Corpus
 from dragoman.export.verification.languages import VerifiedLanguages
 from dragoman.export.verification.quality import score
 from dragoman.search.options import DecodingOptions
 
-__all__ = ["Judge", "Source"]
+__all__ = ["Judge", "Output", "Source"]
 
 _T = TypeVar("_T")
 
@@ -63,12 +66,40 @@ class Pair:
         return self.theirs == self.ours.tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Sentences that are decoded in one batch, and what the graphs made of them."""
+
+    sources: tuple[Source, ...]
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One sentence with the graphs' own answer forced: its best next tokens and their log-probabilities, (steps, k) each."""
+
+    source: Source
+    answer: Tokens
+    best: IntArray
+    log_probs: FloatArray
+    scored: FloatArray  # (steps,): of the answer's own tokens, by the graph that takes whole targets
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one lowering's graphs gave: by the name of the search and the size of a batch, and with forced tokens."""
+
+    lowering: Lowering
+    generated: Mapping[tuple[str, int], tuple[Chunk, ...]]
+    forced: tuple[Forced, ...]
+
+
 class Judge:
-    """Compares the output of each lowering with that of the original."""
+    """Runs the graphs of each lowering, then the original, and compares their output."""
 
     def __init__(
         self,
-        original: Original,
+        open_original: Callable[[], Original],
         tokenizer: Tokenizer,
         corpus: Corpus,
         generation: DecodingOptions,
@@ -76,7 +107,8 @@ class Judge:
         *,
         languages: Languages | None = None,
     ) -> None:
-        self._original, self._tokenizer = original, tokenizer
+        self._open_original, self._tokenizer = open_original, tokenizer
+        self._opened: Original | None = None
         self._scored_against_references = corpus.has_references
         chosen = VerifiedLanguages(tokenizer, languages)
         encoded = [
@@ -91,16 +123,31 @@ class Judge:
         self._searches = _searches(short, beams, chosen.forced)
         self._outputs: dict[tuple[str, int], list[Tokens]] = {}
 
-    def cases(self, exported: Exported, lowering: Lowering, advance: Advance) -> Iterator[VerificationCase]:
-        """Every comparison of one lowering, yielded as it is done."""
-        total, done = 2 * len(self._searches) + 2, 0
-        for name in self._searches:
+    def run(self, exported: Exported, lowering: Lowering, advance: Advance) -> Output:
+        """Ask the graphs everything that will be compared; they are not needed after that."""
+        generated, total = {}, 2 * len(self._searches) + 1
+        for name, options in self._searches.items():
             for batch in (1, BATCH):
-                yield self._generated(exported, lowering, name, batch)
-                done += 1
-                advance(done / total)
-        yield self._forced(exported, lowering)
-        yield self._whole(exported, lowering)
+                generated[name, batch] = tuple(self._chunks(exported, options, batch))
+                advance(len(generated) / total)
+        output = Output(lowering, generated, tuple(self._forced_steps(exported)))
+        advance(1.0)
+        return output
+
+    @property
+    def original(self) -> Original:
+        """Opened when it is first asked for."""
+        if self._opened is None:
+            self._opened = self._open_original()
+        return self._opened
+
+    def cases(self, output: Output, advance: Advance) -> Iterator[VerificationCase]:
+        """Every comparison of one lowering, yielded as it is done."""
+        for done, ((name, batch), chunks) in enumerate(output.generated.items()):
+            yield self._generated(output.lowering, name, batch, chunks)
+            advance((done + 1) / (len(output.generated) + 2))
+        yield self._forced(output)
+        yield self._whole(output)
         advance(1.0)
 
     def verdict(
@@ -126,13 +173,13 @@ class Judge:
         if precision == "fp32" and not shortlist and wrong:
             listed = "; ".join(f"{c.lowering} {c.name}: {c.sentences - c.identical - c.ties}" for c in wrong)
             raise VerificationError(
-                f"the fp32 graphs differ from {self._original.name} ({listed} sentences); nothing was written. "
+                f"the fp32 graphs differ from {self.original.name} ({listed} sentences); nothing was written. "
                 "This is a bug in the export: please report it with the model's config.json"
             )
         worst = max((case.worst_log_prob_difference for case in cases if case.name == WHOLE), default=0.0)
         if precision == "fp32" and not shortlist and worst > TOLERANCE:
             raise VerificationError(
-                f"log-probabilities of whole targets differ by {worst:.1e} from {self._original.name}; nothing was written. "
+                f"log-probabilities of whole targets differ by {worst:.1e} from {self.original.name}; nothing was written. "
                 "This is a bug in the export: please report it with the model's config.json"
             )
         if loss > max_quality_loss:
@@ -144,22 +191,31 @@ class Judge:
                 f"Choose a higher --precision{', give --shortlist more text' if shortlist else ''} or allow the loss"
             )
         return Verification(
-            reference=self._original.name,
+            reference=self.original.name,
             scored_against="references" if self._scored_against_references else "original",
             max_quality_loss=max_quality_loss,
             quality_loss=loss,
             cases=tuple(cases),
         )
 
-    def _generated(self, exported: Exported, lowering: Lowering, name: str, batch: int) -> VerificationCase:
-        options = self._searches[name]
+    def _chunks(self, exported: Exported, options: DecodingOptions, batch: int) -> Iterator[Chunk]:
         sources = _spread(self._sources, ALONE) if batch == 1 else self._sources
-        pairs: list[Pair] = []
         for start in range(0, len(sources), batch):
-            chunk = sources[start : start + batch]
-            theirs = self._originally(name, options, chunk)
-            ours = exported.generate([source.ids for source in chunk], options)
-            pairs += map(Pair, chunk, theirs, ours)
+            chunk = tuple(sources[start : start + batch])
+            yield Chunk(chunk, tuple(exported.generate([source.ids for source in chunk], options)))
+
+    def _forced_steps(self, exported: Exported) -> Iterator[Forced]:
+        options = next(iter(self._searches.values()))
+        for source in _spread(self._sources, FORCED):
+            answer = exported.generate([source.ids], options)[0].tokens
+            steps, scored = exported.forced(source.ids, answer), exported.scored(source.ids, answer)
+            yield Forced(source, answer, *steps, scored)
+
+    def _generated(self, lowering: Lowering, name: str, batch: int, chunks: Sequence[Chunk]) -> VerificationCase:
+        options = self._searches[name]
+        pairs: list[Pair] = []
+        for chunk in chunks:
+            pairs += map(Pair, chunk.sources, self._originally(name, options, chunk.sources), chunk.answers)
         same = [pair for pair in pairs if pair.agree]
         differences = [
             abs(self._rescored(pair, pair.ours.tokens, options) - pair.ours.score) for pair in _spread(same, ALONE)
@@ -182,7 +238,7 @@ class Judge:
         """The original's output; each sentence is run in the same batch for every lowering, and only once."""
         key = (name, hash(tuple(source.ids for source in chunk)))
         if key not in self._outputs:
-            self._outputs[key] = self._original.generate([source.ids for source in chunk], options)
+            self._outputs[key] = self.original.generate([source.ids for source in chunk], options)
         return self._outputs[key]
 
     def _quality(self, pairs: Sequence[Pair]) -> tuple[tuple[float, float], float]:
@@ -203,12 +259,12 @@ class Judge:
         apart = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), None)
         if apart is None:
             return False
-        step = self._original.log_probs(pair.source.ids, theirs)[apart]
+        step = self.original.log_probs(pair.source.ids, theirs)[apart]
         return bool(abs(step[theirs[apart]] - step[ours[apart]]) < TIE)
 
     def _rescored(self, pair: Pair, tokens: Tokens, options: DecodingOptions) -> float:
         """The score that the original gives `tokens`; a token that is forced costs nothing."""
-        steps = self._original.log_probs(pair.source.ids, tokens)
+        steps = self.original.log_probs(pair.source.ids, tokens)
         chosen = steps[np.arange(len(tokens)), list(tokens)]
         if len(tokens) == options.max_length and options.forced_eos is not None:
             chosen[-1] = 0.0
@@ -216,49 +272,43 @@ class Judge:
             chosen[0] = 0.0
         return float(chosen.sum() / len(tokens) ** options.length_penalty)
 
-    def _forced(self, exported: Exported, lowering: Lowering) -> VerificationCase:
-        sources = _spread(self._sources, FORCED)
-        name, options = next(iter(self._searches.items()))
-        said = self._originally(name, options, sources)
+    def _forced(self, output: Output) -> VerificationCase:
         worst, identical, tokens = 0.0, 0, 0
-        for source, answer in zip(sources, said, strict=True):
-            theirs = self._original.log_probs(source.ids, answer)  # (steps, vocabulary)
-            best, log_probs = exported.forced(source.ids, answer)  # (steps, k)
-            expected = np.take_along_axis(theirs, best, axis=1)
-            masked = np.isneginf(expected) & np.isneginf(log_probs)  # by −∞ in the bias of the logits
-            difference = np.abs(np.subtract(expected, log_probs, where=~masked, out=np.zeros_like(expected)))
+        for one in output.forced:
+            theirs = self.original.log_probs(one.source.ids, one.answer)  # (steps, vocabulary)
+            expected = np.take_along_axis(theirs, one.best, axis=1)
+            masked = np.isneginf(expected) & np.isneginf(one.log_probs)  # by −∞ in the bias of the logits
+            difference = np.abs(np.subtract(expected, one.log_probs, where=~masked, out=np.zeros_like(expected)))
             worst = max(worst, float(difference.max()))
-            identical += bool((theirs.argmax(1) == best[:, 0]).all())
-            tokens += len(answer)
+            identical += bool((theirs.argmax(1) == one.best[:, 0]).all())
+            tokens += len(one.answer)
+        sentences = len(output.forced)
         return VerificationCase(
             name="forced tokens",
-            lowering=lowering,
-            sentences=len(sources),
+            lowering=output.lowering,
+            sentences=sentences,
             identical=identical,
-            ties=len(sources) - identical if worst < TIE else 0,
+            ties=sentences - identical if worst < TIE else 0,
             tokens=tokens,
             worst_log_prob_difference=worst,
         )
 
-    def _whole(self, exported: Exported, lowering: Lowering) -> VerificationCase:
+    def _whole(self, output: Output) -> VerificationCase:
         """The graph that takes whole targets: the log-probability of every token."""
-        sources = _spread(self._sources, FORCED)
-        said = self._originally(*next(iter(self._searches.items())), sources)
         worst, identical = 0.0, 0
-        for source, answer in zip(sources, said, strict=True):
-            theirs = self._original.log_probs(source.ids, answer)[np.arange(len(answer)), list(answer)]
-            ours = exported.scored(source.ids, answer)
-            sayable = np.isfinite(ours)  # a shortlist leaves tokens out
-            differences = np.subtract(theirs, ours, where=sayable, out=np.zeros_like(ours))
+        for one in output.forced:
+            theirs = self.original.log_probs(one.source.ids, one.answer)[np.arange(len(one.answer)), list(one.answer)]
+            sayable = np.isfinite(one.scored)  # a shortlist leaves tokens out
+            differences = np.subtract(theirs, one.scored, where=sayable, out=np.zeros_like(one.scored))
             difference = float(np.abs(differences).max(initial=0.0))
             worst = max(worst, difference)
             identical += difference <= TOLERANCE
         return VerificationCase(
             name=WHOLE,
-            lowering=lowering,
-            sentences=len(sources),
+            lowering=output.lowering,
+            sentences=len(output.forced),
             identical=identical,
-            tokens=sum(map(len, said)),
+            tokens=sum(len(one.answer) for one in output.forced),
             worst_log_prob_difference=worst,
         )
 

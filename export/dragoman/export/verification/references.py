@@ -11,16 +11,12 @@ __all__ = ["open_reference"]
 
 
 def open_reference(checkpoint: Checkpoint) -> Original:
-    """The checkpoint's reference. Its name says which it is, and goes to the report and the manifest.
-
-    An independent one reads the files by itself: the weights of `checkpoint` are given up before.
-    """
+    """The checkpoint's reference. Its name says which it is, and goes to the report and the manifest."""
     reference = checkpoint.reference
     if reference is None or importlib.util.find_spec(reference.library) is None:
         from dragoman.export.verification.eager import EagerModel
 
         return EagerModel(checkpoint.model, checkpoint.tokens)
-    checkpoint.model.to("meta")  # the graphs hold the weights now, and theirs come beside them
     if reference.library == "torch":
         from dragoman.export.verification.torch_transformer import TorchTransformerModel
 

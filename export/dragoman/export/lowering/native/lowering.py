@@ -25,10 +25,12 @@ from dragoman.export.lowering.native.modules import (
 from dragoman.export.lowering.native.native_operators import LayerCache, NativeOperators, Sources
 from dragoman.export.lowering.protocol import Calibration
 from dragoman.export.lowering.signature import Signature
-from dragoman.export.transformer import Transformer, TransformerConfig
+from dragoman.export.transformer import Transformer, TransformerConfig, WeightSource
 from dragoman.export.transformer.layers import DecoderLayer, Step
 from dragoman.export.transformer.linear import FeedForward, Linear
+from dragoman.export.transformer.model import Embedding
 from dragoman.export.transformer.positions import RelativeBias
+from dragoman.export.weights import Keep
 
 __all__ = ["NativeLowering"]
 
@@ -43,8 +45,14 @@ class NativeLowering:
     def needs_calibration(self, precision: Precision) -> bool:  # noqa: ARG002 - rows are quantised as they come
         return False
 
-    def prepared(self, model: Transformer, precision: Precision, calibration: Calibration) -> Transformer:  # noqa: ARG002
-        return tiled(model, quantised=precision == "int8")
+    def prepared(
+        self,
+        source: WeightSource,
+        precision: Precision,
+        calibration: Calibration,  # noqa: ARG002
+        keep: Keep,
+    ) -> Transformer:
+        return tiled(source, quantised=precision == "int8", keep=keep)
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
         return SIGNATURES[role](config)
@@ -103,37 +111,53 @@ class DecoderGraph(nn.Module):
         return cast(TiledOutput, model.output).best(hidden, candidates, asked)
 
 
-def tiled(model: Transformer, *, quantised: bool) -> Transformer:
-    """A copy with weights in tiles. One layer at a time is converted; norms, biases and positions are shared."""
-    output = TiledOutput(model.output, quantised=quantised)
+def tiled(source: WeightSource, *, quantised: bool, keep: Keep) -> Transformer:
+    """A copy with weights in tiles, made a layer at a time: its own weights are freed before the next one's are read."""
+    model = source.structure
+    make = _Tiled(source, quantised=quantised, keep=keep)
+    output = TiledOutput(source.filled(model.output), quantised=quantised, keep=keep)
     is_tied = model.output.weight is model.target_embedding.weight
-    target = TiledEmbedding(output.table) if is_tied else TiledEmbedding.of(model.target_embedding, quantised=quantised)
+    target = TiledEmbedding(output.table) if is_tied else make.embedding(model.target_embedding)
     is_shared = model.source_embedding is model.target_embedding
-    source = target if is_shared else TiledEmbedding.of(model.source_embedding, quantised=quantised)
-    replaced = {"output": output, "source_embedding": source, "target_embedding": target}
+    replaced = {
+        "output": output,
+        "source_embedding": target if is_shared else make.embedding(model.source_embedding),
+        "target_embedding": target,
+    }
     whole = copy.copy(model)
     whole._modules = {
-        name: replaced[name] if name in replaced else _converted(child, model.config, quantised)
+        name: replaced[name] if name in replaced else make.of(child)
         for name, child in model._modules.items()  # a shared embedding under both of its names
         if child is not None
     }
     return whole
 
 
-def _converted(module: nn.Module, config: TransformerConfig, quantised: bool) -> nn.Module:
-    if isinstance(module, FeedForward):
-        return TiledFeedForward(module, config.activation, quantised=quantised)
-    if isinstance(module, Linear):
-        return TiledLinear(module, quantised=quantised)
-    if isinstance(module, RelativeBias):
-        return DistanceBias(module)
-    if not module._modules:
-        return module
-    whole = copy.copy(module)
-    whole._modules = {
-        name: None if child is None else _converted(child, config, quantised) for name, child in module._modules.items()
-    }
-    return whole
+class _Tiled:
+    """Makes tiled modules of the modules of one source."""
+
+    def __init__(self, source: WeightSource, *, quantised: bool, keep: Keep) -> None:
+        self._source, self._quantised, self._keep = source, quantised, keep
+        self._activation = source.structure.config.activation
+
+    def embedding(self, embedding: Embedding) -> TiledEmbedding:
+        """A table of its own."""
+        return TiledEmbedding.of(self._source.filled(embedding), quantised=self._quantised, keep=self._keep)
+
+    def of(self, module: nn.Module) -> nn.Module:
+        """The module with everything in it."""
+        if isinstance(module, FeedForward):
+            filled = self._source.filled(module)
+            return TiledFeedForward(filled, self._activation, quantised=self._quantised, keep=self._keep)
+        if isinstance(module, Linear):
+            return TiledLinear(self._source.filled(module), quantised=self._quantised, keep=self._keep)
+        if isinstance(module, RelativeBias):
+            return DistanceBias(self._source.filled(module))
+        if not module._modules:
+            return self._source.filled(module)
+        whole = copy.copy(module)
+        whole._modules = {name: None if child is None else self.of(child) for name, child in module._modules.items()}
+        return whole
 
 
 def _encoder_signature(config: TransformerConfig) -> Signature:

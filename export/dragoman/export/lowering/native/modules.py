@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dragoman.export.lowering.native import operators
@@ -14,6 +17,7 @@ from dragoman.export.transformer.config import Activation
 from dragoman.export.transformer.linear import FeedForward, Linear, Map
 from dragoman.export.transformer.model import Embedding, OutputProjection, ShortOutputProjection
 from dragoman.export.transformer.positions import RelativeBias, relative_bucket
+from dragoman.export.weights import Keep
 
 __all__ = ["DistanceBias", "TiledEmbedding", "TiledFeedForward", "TiledLinear", "TiledOutput", "Tiles"]
 
@@ -26,22 +30,36 @@ ACTIVATIONS: dict[Activation, operators.Activation] = {
 }
 
 
+PART = 4096
+"""Rows of a matrix that are converted at a time: a large embedding is never in memory twice."""
+
+
 class Tiles(nn.Module):
     """A matrix (outputs, inputs) in tiles of float32 or int8."""
 
-    def __init__(self, rows: Tensor, *, quantised: bool, largest: int = SEVEN_BITS) -> None:
+    def __init__(self, rows: Tensor, *, quantised: bool, keep: Keep, largest: int = SEVEN_BITS) -> None:
         super().__init__()
         self.outputs, self.inputs = rows.shape
-        array = np.ascontiguousarray(rows.detach().numpy())
-        if quantised:
-            found = quantise_rows(array, largest)
-            offset = found.values.sum(axis=1, dtype=np.int64).astype(np.float32) * found.scale
-            self._keep("tiles", in_tiles(found.values))
-            self._keep("scale", found.scale)
-            self._keep("offset", offset)
-        else:
-            self._keep("tiles", in_float_tiles(array))
-            self.scale, self.offset = None, None
+        array = rows.detach().numpy()
+        parts = (np.ascontiguousarray(array[start : start + PART]) for start in range(0, self.outputs, PART))
+        self.scale, self.offset = None, None
+        if not quantised:
+            self.register_buffer("tiles", keep(in_float_tiles(part) for part in parts), persistent=False)
+            return
+        scales: list[np.ndarray] = []  # type: ignore[type-arg]
+        offsets: list[np.ndarray] = []  # type: ignore[type-arg]
+
+        def levels() -> Iterator[NDArray[np.int8]]:
+            for part in parts:
+                found = quantise_rows(part, largest)
+                scales.append(found.scale)
+                offsets.append(found.values.sum(axis=1, dtype=np.int64).astype(np.float32) * found.scale)
+                yield in_tiles(found.values)
+
+        self.register_buffer("tiles", keep(levels()), persistent=False)
+        for name, found in (("scale", scales), ("offset", offsets)):
+            delattr(self, name)
+            self.register_buffer(name, torch.from_numpy(np.concatenate(found)), persistent=False)
 
     scale: Tensor | None
     offset: Tensor | None
@@ -51,16 +69,13 @@ class Tiles(nn.Module):
         """As the operators take it."""
         return TiledWeight(self.tiles, self.outputs, self.inputs, self.scale, self.offset)
 
-    def _keep(self, name: str, array: np.ndarray) -> None:  # type: ignore[type-arg]
-        self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)), persistent=False)
-
 
 class TiledLinear(Map):
     """act(xW + b)."""
 
-    def __init__(self, linear: Linear, *, quantised: bool, activation: Activation | None = None) -> None:
+    def __init__(self, linear: Linear, *, quantised: bool, keep: Keep, activation: Activation | None = None) -> None:
         super().__init__()
-        self.weight = Tiles(linear.weight.t(), quantised=quantised)
+        self.weight = Tiles(linear.weight.t(), quantised=quantised, keep=keep)
         self.bias = linear.bias
         self._activation = operators.Activation.NONE if activation is None else ACTIVATIONS[activation]
 
@@ -71,12 +86,12 @@ class TiledLinear(Map):
 class TiledFeedForward(Map):
     """The feed-forward network in two operators, with or without a gate."""
 
-    def __init__(self, whole: FeedForward, activation: Activation, *, quantised: bool) -> None:
+    def __init__(self, whole: FeedForward, activation: Activation, *, quantised: bool, keep: Keep) -> None:
         super().__init__()
         self._activation, gate = ACTIVATIONS[activation], whole.gate
-        self.gate = None if gate is None else TiledLinear(gate, quantised=quantised)
-        self.inner = TiledLinear(whole.inner, quantised=quantised, activation=activation)
-        self.outer = TiledLinear(whole.outer, quantised=quantised)
+        self.gate = None if gate is None else TiledLinear(gate, quantised=quantised, keep=keep)
+        self.inner = TiledLinear(whole.inner, quantised=quantised, keep=keep, activation=activation)
+        self.outer = TiledLinear(whole.outer, quantised=quantised, keep=keep)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:
@@ -95,9 +110,9 @@ class TiledEmbedding(Map):
         self.table = table
 
     @classmethod
-    def of(cls, embedding: Embedding, *, quantised: bool) -> TiledEmbedding:
+    def of(cls, embedding: Embedding, *, quantised: bool, keep: Keep) -> TiledEmbedding:
         """A table that is only looked up, and may use all eight bits."""
-        return cls(Tiles(embedding.weight, quantised=quantised, largest=EIGHT_BITS))
+        return cls(Tiles(embedding.weight, quantised=quantised, keep=keep, largest=EIGHT_BITS))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -111,9 +126,9 @@ class TiledEmbedding(Map):
 class TiledOutput(nn.Module):
     """The output projection and the choice of the best tokens in one operator: all logits are never in memory."""
 
-    def __init__(self, output: OutputProjection, *, quantised: bool) -> None:
+    def __init__(self, output: OutputProjection, *, quantised: bool, keep: Keep) -> None:
         super().__init__()
-        self.table = Tiles(output.weight, quantised=quantised)
+        self.table = Tiles(output.weight, quantised=quantised, keep=keep)
         bias = torch.as_tensor(output.bias).detach()
         self.register_buffer("bias", bias if bool(bias.any()) else None, persistent=False)
         short = isinstance(output, ShortOutputProjection)

@@ -19,7 +19,8 @@ from dragoman.export.lowering.portable.qdq import insert_qdq
 from dragoman.export.lowering.portable.signature import padded_encoder, padded_forced, step_decoder
 from dragoman.export.lowering.protocol import Calibration
 from dragoman.export.lowering.signature import Signature
-from dragoman.export.transformer import Transformer, TransformerConfig
+from dragoman.export.transformer import Transformer, TransformerConfig, WeightSource
+from dragoman.export.weights import Keep
 
 __all__ = ["MAX_CANDIDATES", "PortableLowering"]
 
@@ -37,9 +38,15 @@ class PortableLowering:
     def needs_calibration(self, precision: Precision) -> bool:
         return precision != "fp32"
 
-    def prepared(self, model: Transformer, precision: Precision, calibration: Calibration) -> Transformer:
+    def prepared(
+        self,
+        source: WeightSource,
+        precision: Precision,
+        calibration: Calibration,
+        keep: Keep,  # noqa: ARG002
+    ) -> Transformer:
         """int8 leaves float16 between the linear layers: GPUs of compute capability 7.5 multiply nothing in float32."""
-        return model if precision == "fp32" else computed_in_half(model, calibration.keep_in_fp32)
+        return source.model if precision == "fp32" else computed_in_half(source.model, calibration.keep_in_fp32)
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
         if role == "encoder":
