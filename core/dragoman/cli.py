@@ -29,6 +29,7 @@ _SUMMARY = {
     "probe": "health check: one real translation",
     "loadtest": "load-test a deployment",
     "plan": "size a deployment from a load test",
+    "compare": "a bundle beside CTranslate2 on your text",
     "completion": "tab completion for bash, zsh and fish",
 }
 _OWN_COMMANDS = {"completion": "dragoman.completion_command"}
