@@ -21,7 +21,15 @@ __all__ = ["EngineClient", "Reply", "can_compile", "json_of", "wire_version"]
 LIBRARY: Path | None = None
 """A compiled one to use instead: native/sanitize.py has it."""
 
-can_compile = pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
+
+def _has_compiler() -> bool:
+    try:
+        return bool(build.compiler())
+    except build.CannotBuild:
+        return False
+
+
+can_compile = pytest.mark.skipif(not _has_compiler(), reason="there is no C++ compiler")
 
 _DELIVER = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
 _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p)
