@@ -38,6 +38,7 @@ class FakeRuntime:
         self.vocabulary, self.max_candidates = vocabulary, max_candidates
         self.calls_at_once, self.rows_together, self.pads = calls_at_once, rows_together, pads
         self.can_ask = True
+        self.forced = None
         self.computing = contextlib.nullcontext()
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
+from dragoman.bundle.spans import Span
 from dragoman.errors import BundleError
 
 __all__ = ["Tokenizer", "open_tokenizer"]
@@ -27,6 +28,12 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Target ids to text; special tokens leave no trace."""
+
+    def source_spans(self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None) -> list[Span]:
+        """Of each of the ids that `encode` gives, the characters of `text` that it stands for; none for those around it."""
+
+    def target_spans(self, ids: Sequence[int]) -> list[Span]:
+        """Of each id its characters in `decode(ids)`; none for special tokens."""
 
 
 def open_tokenizer(directory: Path, files: TokenizerFiles, tokens: SpecialTokens) -> Tokenizer:

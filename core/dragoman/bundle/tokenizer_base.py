@@ -9,6 +9,7 @@ from typing import Any
 
 from dragoman.bundle.integrity import path_in_bundle
 from dragoman.bundle.manifest import TokenizerFiles
+from dragoman.bundle.spans import Span, joined_empty, spans_by_decoding
 from dragoman.bundle.strict_json import read_json_file
 from dragoman.errors import BundleError
 
@@ -31,6 +32,32 @@ class BaseTokenizer(abc.ABC):
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.text_of([index for index in ids if index not in self._silent])
+
+    def source_spans(self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None) -> list[Span]:
+        before = self._prefix if prefix is None else prefix
+        after = self._suffix if suffix is None else suffix
+        return [*[(0, 0)] * len(before), *joined_empty(self.piece_spans(text)), *[(len(text), len(text))] * len(after)]
+
+    def target_spans(self, ids: Sequence[int]) -> list[Span]:
+        found = iter(self.text_spans([index for index in ids if index not in self.silent]))
+        spans, end = list[Span](), 0
+        for index in ids:
+            begin, end = (end, end) if index in self.silent else next(found)
+            spans.append((begin, end))
+        return spans
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Ids that have no text."""
+        return self._silent
+
+    def text_spans(self, ids: list[int]) -> list[Span]:
+        """Of each of the ids, which all have a text, its characters in `text_of(ids)`."""
+        return spans_by_decoding(self.text_of, ids)
+
+    @abc.abstractmethod
+    def piece_spans(self, text: str) -> list[Span]:
+        """Of each of `source_ids(text)`."""
 
     @abc.abstractmethod
     def source_ids(self, text: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dragoman.bundle.manifest import TokenizerFiles
+from dragoman.bundle.spans import Span, spans_of_bytes
 from dragoman.bundle.tokenizer_base import BaseTokenizer
 
 __all__ = ["ByteTokenizer"]
@@ -18,6 +19,9 @@ class ByteTokenizer(BaseTokenizer):
 
     def source_ids(self, text: str) -> list[int]:
         return [byte + OFFSET for byte in text.encode("utf-8", errors="surrogatepass")]
+
+    def piece_spans(self, text: str) -> list[Span]:
+        return spans_of_bytes(text)
 
     def text_of(self, ids: list[int]) -> str:
         """What is not UTF-8 is dropped, as Hugging Face drops it."""

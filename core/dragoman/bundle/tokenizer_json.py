@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
+from dragoman.bundle.spans import Span
 from dragoman.bundle.tokenizer_base import BaseTokenizer, tokenizer_file
 from dragoman.errors import BundleError
 
@@ -33,6 +34,11 @@ class JsonTokenizer(BaseTokenizer):
         if self._unknown is None:
             return [index for index in ids if index not in self._silent]
         return [self._unknown if index in self._silent else index for index in ids]
+
+    def piece_spans(self, text: str) -> list[Span]:
+        encoding = self._tokenizer.encode(text.rstrip() if self._strips else text, add_special_tokens=False)
+        kept = self._unknown is not None
+        return [span for index, span in zip(encoding.ids, encoding.offsets, strict=True) if kept or index not in self._silent]
 
     def text_of(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
+from dragoman.bundle.spans import Span
 from dragoman.bundle.tokenizer_base import BaseTokenizer, open_sentencepiece, read_vocabulary, tokenizer_file
 from dragoman.errors import InvalidRequest
 
@@ -42,6 +43,14 @@ class PiecesTokenizer(BaseTokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         return self.text_of([index for index in ids if index not in self._special])
 
+    @property
+    def silent(self) -> frozenset[int]:
+        return self._special
+
+    def piece_spans(self, text: str) -> list[Span]:
+        offsets: list[Span] = self._source.encode(text, return_type="offset_mapping")["offsets"]
+        return offsets
+
     def text_of(self, ids: list[int]) -> str:
         text: str = self._target.decode_pieces([self._pieces.get(index, "") for index in ids])
         # sentencepiece turns the mark of the pieces it knows into spaces, and leaves it in the others
@@ -67,6 +76,11 @@ class MarianTokenizer(PiecesTokenizer):
     def source_ids(self, text: str) -> list[int]:
         language, text = self._split_language(text)
         return [*language, *super().source_ids(text)]
+
+    def piece_spans(self, text: str) -> list[Span]:
+        language, rest = self._split_language(text)
+        before = len(text) - len(rest)
+        return [*[(0, 0)] * len(language), *((a + before, b + before) for a, b in super().piece_spans(rest))]
 
     def _split_language(self, text: str) -> tuple[list[int], str]:
         if not text.startswith(">>"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
+from dragoman.bundle.spans import Span
 from dragoman.bundle.tokenizer_base import BaseTokenizer, open_sentencepiece, tokenizer_file
 from dragoman.errors import BundleError
 
@@ -28,6 +29,10 @@ class SentencePieceTokenizer(BaseTokenizer):
         unknown = self._model.unk_id()
         moved = (self._unknown if piece == unknown else piece + self._offset for piece in self._model.encode(text))
         return [self._unknown if index in self._silent else index for index in moved]
+
+    def piece_spans(self, text: str) -> list[Span]:
+        offsets: list[Span] = self._model.encode(text, return_type="offset_mapping")["offsets"]
+        return offsets
 
     def text_of(self, ids: list[int]) -> str:
         pieces = [index - self._offset for index in ids]

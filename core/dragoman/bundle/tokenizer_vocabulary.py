@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
+from dragoman.bundle.spans import Span, spans_of_pieces
 from dragoman.bundle.subword_nmt import SubwordCodes
 from dragoman.bundle.tokenizer_base import BaseTokenizer, read_vocabulary, tokenizer_file
 from dragoman.errors import BundleError
@@ -49,6 +50,22 @@ class VocabularyTokenizer(BaseTokenizer):
         """What a target is made of."""
         return text if self._unit == "character" else text.split()
 
+    def piece_spans(self, text: str) -> list[Span]:
+        """Lower case may be longer, a character at a time."""
+        lower = self._case == "lower"
+        places = [at for at, one in enumerate(text) for _ in range(len(one.lower()) if lower else 1)]
+        pieces = [self._bare(piece) for piece in self.source_pieces(text)]
+        spans = spans_of_pieces(text.lower() if lower else text, pieces)
+        known = [(places[begin], places[end - 1] + 1) for begin, end in spans]
+        if self._unknown is not None:
+            return known
+        ids = [self._source_ids.get(piece, -1) for piece in self.source_pieces(text)]
+        return [span for span, index in zip(known, ids, strict=True) if index >= 0 and index not in self._silent]
+
+    def _bare(self, piece: str) -> str:
+        """A piece as it stands in the text."""
+        return piece
+
     def text_of(self, ids: list[int]) -> str:
         pieces = (self._pieces.get(index, "") for index in ids)
         return "".join(pieces) if self._unit == "character" else " ".join(filter(None, pieces))
@@ -75,6 +92,9 @@ class SubwordTokenizer(VocabularyTokenizer):
     def source_pieces(self, text: str) -> Sequence[str]:
         words = (text.lower() if self._case == "lower" else text).split()
         return list(self._source_words.pieces(words))
+
+    def _bare(self, piece: str) -> str:
+        return piece.removesuffix(self._mark)
 
     def target_pieces(self, text: str) -> Sequence[str]:
         return list(self._target_words.pieces(text.split()))

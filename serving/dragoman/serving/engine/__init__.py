@@ -3,6 +3,7 @@
 from dragoman.serving.engine.counters import Counters, Gauges
 from dragoman.serving.engine.engine import Engine
 from dragoman.serving.engine.events import Event, Finished, Progress, SessionReply
+from dragoman.serving.engine.forced_decoding import ForcedTarget, Forcing
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts, memory_contract
 from dragoman.serving.engine.sequence import Priority, Sequence, Timings
 from dragoman.serving.engine.session_call import OpenSession, SessionCall, StepSession
@@ -13,6 +14,8 @@ __all__ = [
     "EngineLimits",
     "Event",
     "Finished",
+    "ForcedTarget",
+    "Forcing",
     "Gauges",
     "MemoryContract",
     "ModelFacts",

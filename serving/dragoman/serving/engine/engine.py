@@ -13,6 +13,7 @@ from dragoman.serving.engine.admission import AdmissionCheck
 from dragoman.serving.engine.batch import DecodingBatch
 from dragoman.serving.engine.counters import Counters, Gauges
 from dragoman.serving.engine.events import Event, Finished, Progress, SessionReply
+from dragoman.serving.engine.forced_decoding import ForcedDecoding
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
 from dragoman.serving.engine.outcomes import as_request_error, outcome_of
 from dragoman.serving.engine.runtime import Runtime
@@ -49,6 +50,7 @@ class Engine:
         self.limits = limits or EngineLimits()
         self.counters = Counters()
         self.sessions = Sessions(runtime, model, self.limits, clock)
+        self._forced = ForcedDecoding(runtime, model, self.limits.max_queue_requests)
         self._check = AdmissionCheck(self.limits, model, runtime)
         self._scheduler = Scheduler(runtime, model, self.limits, self.counters, self._recall)
         self._workers = WorkerPool(self._scheduler.calls_at_once, clock)
@@ -71,7 +73,12 @@ class Engine:
             if sequence in self._active or sequence.ended_s is not None:
                 raise ServerError("a sequence can be submitted once only")
             self._check(sequence)
-            self._scheduler.waiting.put(sequence)
+            self._forced.check(sequence)
+            if sequence.is_search:
+                self._scheduler.waiting.put(sequence)
+            else:
+                self._forced.check_room()
+                self._forced.add(sequence)
         except RequestError as error:
             self.counters.requests[outcome_of(error)] += 1
             raise
@@ -110,6 +117,9 @@ class Engine:
         if self.sessions.has_work and not self.sessions.at_work:
             self._workers.begin(self.sessions, max_steps=1 << 20, alone=False)
             more_to_do |= self._collect_if_done(self.sessions)
+        if len(self._forced) and not self._forced.at_work:
+            self._workers.begin(self._forced, max_steps=1 << 20, alone=False)
+            more_to_do |= self._collect_if_done(self._forced)
         if more_to_do and self.busy:
             self._workers.wake()  # nothing else will
         events, self._events = self._events, []
@@ -149,6 +159,9 @@ class Engine:
     def _collect(self, work: Work) -> None:
         if work is self.sessions:
             self._events += [SessionReply(call) for call in self.sessions.end_quantum()]
+        elif work is self._forced:
+            for sequence in self._forced.end_quantum():
+                self._finish(sequence, sequence.hypotheses, self._leaving.get(sequence) or sequence.error)
         elif isinstance(work, DecodingBatch):
             self._collect_batch(work)
 
@@ -177,7 +190,11 @@ class Engine:
                 continue
             if sequence.stream:
                 self._report_progress(sequence, hypotheses[0].tokens)
-            self._finish(sequence, hypotheses)
+            if sequence.forcing is None:
+                self._finish(sequence, hypotheses)
+            else:
+                sequence.hypotheses = hypotheses
+                self._forced.add(sequence)
         if quantum.done:
             self._scheduler.trim()
 
@@ -187,7 +204,8 @@ class Engine:
             if sequence in self._active:
                 self._leaving.setdefault(sequence, DeadlineExceeded("the time the caller gave has passed"))
         for sequence, error in list(self._leaving.items()):
-            if self._scheduler.remove(sequence):
+            holder = self._forced if sequence in self._forced else self._scheduler
+            if holder.remove(sequence):
                 self._finish(sequence, error=error)
         if now >= self._expire_at_s and not self.sessions.at_work:
             self._expire_at_s = now + _EXPIRE_SESSIONS_S
@@ -230,7 +248,7 @@ class Engine:
         """Does a call not return from its thread? Without threads `step` itself would not."""
         limit_s = max(_STUCK_S, _STUCK_CALLS * self.slowest_call_s)
         now = self._clock()
-        everything: list[Work] = [*self._scheduler.batches, self.sessions]
+        everything: list[Work] = [*self._scheduler.batches, self.sessions, self._forced]
         return any(work.at_work and now - work.began_s > limit_s for work in everything)
 
     def gauges(self) -> Gauges:
@@ -254,7 +272,8 @@ class Engine:
         """AssertionError when a sequence is lost or in two places, or more slots are reserved than promised."""
         scheduler = self._scheduler
         running = [sequence for batch in scheduler.batches for sequence in batch.sequences]
-        if len(running) + len(scheduler.waiting) != len(self._active) or len(set(running)) != len(running):
+        known = len(running) + len(scheduler.waiting) + len(self._forced)
+        if known != len(self._active) or len(set(running)) != len(running):
             raise AssertionError(f"{len(running)} run, {len(scheduler.waiting)} wait, {len(self._active)} are known")
         for batch in scheduler.idle_batches():
             batch.check()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dragoman.serving.engine.slots import KVSlots
 
-__all__ = ["Decoder", "Encoded", "Runtime", "TopTokens"]
+__all__ = ["Decoder", "Encoded", "ForcedPiece", "ForcedRuntime", "Runtime", "TargetReader", "TopTokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,41 @@ class Decoder(Protocol):
         """Feed each row the best token of the last step, for as many candidates; the batch is the same, and width is 1."""
 
 
+class ForcedPiece(NamedTuple):
+    """What the model says about some consecutive tokens of a target."""
+
+    log_probs: npt.NDArray[np.float32]  # (tokens,)
+    alignment: npt.NDArray[np.float32]  # (tokens, source)
+    best_tokens: npt.NDArray[np.int64]  # (tokens, candidates)
+    best_log_probs: npt.NDArray[np.float32]  # (tokens, candidates)
+
+
+class TargetReader(Protocol):
+    """One target of one source, read from its beginning on."""
+
+    def read(self, tokens: Sequence[int], targets: Sequence[int], candidates: int) -> ForcedPiece:
+        """Feed these tokens behind those that were fed before; `targets` are what follows each of them."""
+
+
+class ForcedRuntime(Protocol):
+    """Forced decoding: several threads may read different targets at the same time."""
+
+    @property
+    def tokens_at_once(self) -> int:
+        """How many tokens a call takes: about as many as keep it short."""
+
+    @property
+    def aligns_when_fed(self) -> bool:
+        """Whether a token's alignment is that of the row in which it is fed, not of the row before, which predicts it."""
+
+    @property
+    def max_candidates(self) -> int | None:
+        """The most next tokens at a place; None for the whole vocabulary."""
+
+    def reader(self, encoded: Encoded, target_tokens: int) -> TargetReader:
+        """For a target of the one source in `encoded`; so many tokens will be fed."""
+
+
 class Runtime(Protocol):
     """A model that is ready to run. Several threads may encode, and step different decoders, at the same time."""
 
@@ -106,6 +141,10 @@ class Runtime(Protocol):
     @property
     def pads(self) -> bool:
         """Whether sources that are encoded together, and caches of one batch, take as much as the longest of them."""
+
+    @property
+    def forced(self) -> ForcedRuntime | None:
+        """Forced decoding; None where the bundle, or the device, has no graph for it."""
 
     @property
     def computing(self) -> AbstractContextManager[None]:

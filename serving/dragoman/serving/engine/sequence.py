@@ -11,6 +11,7 @@ from dragoman.search import DecodingOptions, Hypothesis
 
 if TYPE_CHECKING:
     from dragoman.serving.engine.batch import DecodingBatch
+    from dragoman.serving.engine.forced_decoding import ForcedTarget, Forcing
 
 __all__ = ["Priority", "Sequence", "Timings"]
 
@@ -43,6 +44,8 @@ class Sequence:
         "ended_s",
         "error",
         "first_token_s",
+        "forced",
+        "forcing",
         "full_at",
         "hypotheses",
         "is_large",
@@ -71,7 +74,9 @@ class Sequence:
         stream: bool = False,
         arrived_s: float | None = None,
         owner: object = None,
+        forcing: Forcing | None = None,
     ) -> None:
+        self.forcing = forcing  # what is asked about its hypotheses, or about given targets instead of a search
         self.source, self.options = source, options or _DEFAULT
         self.priority, self.deadline_s, self.stream, self.owner = priority, deadline_s, stream, owner
         self.width = self.options.beam_size  # rows
@@ -88,6 +93,7 @@ class Sequence:
         # What it has produced.
         self.streamed = 0  # tokens of Progress events
         self.hypotheses: tuple[Hypothesis, ...] = ()
+        self.forced: tuple[ForcedTarget, ...] = ()
         self.error: RequestError | None = None
         self.ended_s: float | None = None
         self._estimate_length()
@@ -103,6 +109,11 @@ class Sequence:
         if self.options.max_length > room:
             self.options = _shortened(self.options, room)
             self._estimate_length()
+
+    @property
+    def is_search(self) -> bool:
+        """Whether there is anything to decode; otherwise the targets are given."""
+        return self.forcing is None or self.forcing.targets is None
 
     @property
     def timings(self) -> Timings:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from dragoman.bundle.manifest import Graph, Lowering, Manifest, StoredTensor
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts, memory_contract
-from dragoman.serving.engine.runtime import Decoder, Encoded
+from dragoman.serving.engine.runtime import Decoder, Encoded, ForcedRuntime
 from dragoman.serving.runtime.encoding import DeviceEncoder, flat
+from dragoman.serving.runtime.forced import LazySession, NativeForced, PortableForced
 from dragoman.serving.runtime.native import NativeDecoder, can_ask
 from dragoman.serving.runtime.portable import DeviceMemory, PortableDecoder
 from dragoman.serving.runtime.providers import providers_for
@@ -56,11 +59,25 @@ class OnnxRuntime:
         self._memory = _memory(self._settings)
         self._device_encoder = DeviceEncoder(self._encoder, self._cross_names, self._memory)
 
+        self.forced = self._forced(bundle, manifest, lowering)
+
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         if self.pads:
             return self._device_encoder.encode(sources)
         inputs, lengths = flat(sources)
         return Encoded(self._encoder.run(self._cross_names, inputs), lengths)
+
+    def _forced(self, bundle: Path, manifest: Manifest, lowering: Lowering) -> ForcedRuntime | None:
+        graph = next((one for one in manifest.graphs if (one.role, one.lowering) == ("forced", lowering)), None)
+        if graph is None:  # a bundle of an earlier version
+            return None
+        when_fed = manifest.alignment is not None and manifest.alignment.when == "fed"
+        session = LazySession(functools.partial(self._opened, bundle, manifest, graph))
+        if self.pads:
+            return PortableForced(session, self._cross_names, (self._lengths[1], graph.max_candidates), when_fed)
+        if manifest.precision != "fp16":  # weights are shared as they lie in the file; those of fp16 are converted
+            session.open()
+        return NativeForced(session, self.layout, when_fed)
 
     def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
         """What an engine with these limits may take."""
@@ -108,11 +125,12 @@ def _memory(settings: RuntimeSettings) -> DeviceMemory:
 
 
 def _shared_weights(bundle: Path, manifest: Manifest, lowering: Lowering) -> dict[str, Any]:
-    """Weights that both graphs hold, mapped into memory once: left alone, each session maps them for itself."""
-    encoder, decoder = (set(manifest.graph(role, lowering).large_weights) for role in ("encoder", "decoder"))
+    """Weights that several graphs hold, mapped into memory once: left alone, each session maps them for itself."""
+    held = Counter(tensor for graph in manifest.graphs if graph.lowering == lowering for tensor in set(graph.large_weights))
     return {
         tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy(_mapped(bundle, manifest, tensor))
-        for tensor in encoder & decoder
+        for tensor, graphs in held.items()
+        if graphs > 1
     }
 
 

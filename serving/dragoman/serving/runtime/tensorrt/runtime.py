@@ -35,6 +35,7 @@ class TensorRtRuntime:
     rows_together = 0
     pads = True
     can_ask = False  # the portable graphs give the best tokens only
+    forced = None  # there is no engine for it
 
     def __init__(
         self,

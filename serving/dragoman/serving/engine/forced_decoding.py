@@ -1,0 +1,180 @@
+"""Forced decoding: the model reads targets that are known already, and tells what it makes of them.
+
+A target is read in pieces of a few dozen tokens, each one call of the model, so that batches decode in between. Targets are
+those of a caller, or the hypotheses of a sequence whose search has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.errors import InvalidRequest, Overloaded, ServerError
+from dragoman.serving.engine.limits import ModelFacts
+from dragoman.serving.engine.outcomes import as_request_error
+from dragoman.serving.engine.runtime import ForcedPiece, ForcedRuntime, Runtime
+from dragoman.serving.engine.sequence import Sequence
+
+__all__ = ["ForcedDecoding", "ForcedTarget", "Forcing"]
+
+Slices = Generator[None, None, None]
+
+MISSING = "this bundle has no graph for scores and alignments; export the checkpoint again with this version of dragoman"
+
+
+@dataclass(frozen=True, slots=True)
+class Forcing:
+    """What is asked about targets: the log-probability of each token and its alignment are always told.
+
+    `targets`: with their end tokens; None for the sequence's own hypotheses. `alternatives`: how many of the best tokens at
+    each of the places `at` of a target.
+    """
+
+    targets: tuple[tuple[int, ...], ...] | None = None
+    alternatives: int = 0
+    at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedTarget:
+    """What the model makes of a target. `alternatives`: by place, token and log-probability of each, best first."""
+
+    tokens: tuple[int, ...]
+    log_probs: npt.NDArray[np.float32]  # (tokens,)
+    alignment: npt.NDArray[np.float32]  # (tokens, source tokens): how much each of them looks at the source
+    alternatives: dict[int, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+
+
+class ForcedDecoding:
+    """Sequences whose targets are read, one after the other; a quantum's unit of work is one call of the model."""
+
+    def __init__(self, runtime: Runtime, model: ModelFacts, most: int) -> None:
+        """At most `most` callers' targets wait; hypotheses always may, as their sequences have run already."""
+        self._runtime, self._model, self._most = runtime, model, most
+        self._work: dict[Sequence, Slices] = {}
+        self._done: list[Sequence] = []
+        self.at_work = False
+        self.began_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._work)
+
+    def __contains__(self, sequence: object) -> bool:
+        return sequence in self._work
+
+    # Between quanta.
+
+    def check(self, sequence: Sequence) -> None:
+        """InvalidRequest when what is asked can't be told."""
+        forcing, model = sequence.forcing, self._model
+        if forcing is None:
+            return
+        forced = self._runtime.forced
+        if forced is None:
+            raise InvalidRequest(MISSING)
+        most = min(forced.max_candidates or model.choices, model.choices)
+        if forcing.alternatives > most:
+            raise InvalidRequest(f"alternatives={forcing.alternatives} is more than this model gives at a place ({most})")
+        for target in forcing.targets or ():
+            if not target:
+                raise InvalidRequest("the target has no tokens")
+            if len(target) > model.max_target_tokens:
+                raise InvalidRequest(
+                    f"the target has {len(target)} tokens, the model takes {model.max_target_tokens}; score its sentences "
+                    "one by one"
+                )
+            if not 0 <= min(target) <= max(target) < model.target_vocabulary:
+                raise InvalidRequest(f"a target token is outside the vocabulary of {model.target_vocabulary}")
+
+    def check_room(self) -> None:
+        """Overloaded when there is no room for another caller's target."""
+        if len(self._work) >= self._most:
+            raise Overloaded(f"the queue is full ({len(self._work)} targets to read)", 0.5)
+
+    def add(self, sequence: Sequence) -> None:
+        """Read its targets; it comes back from `end_quantum`."""
+        if self._runtime.forced is None or sequence.forcing is None:
+            raise ServerError("a sequence without targets to read")
+        self._work[sequence] = self._reading(sequence, self._runtime.forced)
+
+    def remove(self, sequence: Sequence) -> bool:
+        """Forget a sequence; False while a quantum runs, in which its slice may."""
+        if self.at_work:
+            return False
+        del self._work[sequence]
+        return True
+
+    def end_quantum(self) -> list[Sequence]:
+        """The sequences that are done, with their results or errors."""
+        self.at_work = False
+        done, self._done = self._done, []
+        for sequence in done:
+            del self._work[sequence]
+        return done
+
+    # The quantum.
+
+    def steps_within(self, time_s: float) -> int:  # noqa: ARG002 - a slice is as short as work can be
+        return 1
+
+    def run_quantum(self, max_steps: int, max_s: float, clock: Callable[[], float]) -> None:
+        """Slices of one sequence after the other, until the time is up."""
+        began_s, steps = clock(), 0
+        with self._runtime.computing:
+            for sequence, slices in list(self._work.items()):  # others join meanwhile
+                while True:
+                    if steps >= max_steps or (steps and clock() - began_s >= max_s):
+                        return
+                    steps += 1
+                    if self._advance(sequence, slices):
+                        self._done.append(sequence)
+                        break
+
+    @staticmethod
+    def _advance(sequence: Sequence, slices: Slices) -> bool:
+        """Do one slice; True when the sequence is done."""
+        try:
+            next(slices)
+        except StopIteration:
+            return True
+        except Exception as error:  # whatever a library raises: it becomes the answer
+            sequence.error = as_request_error(error)
+            return True
+        return False
+
+    def _reading(self, sequence: Sequence, forced: ForcedRuntime) -> Slices:
+        forcing, results = sequence.forcing, list[ForcedTarget]()
+        if forcing is None:
+            return
+        encoded = self._runtime.encode([sequence.source])
+        yield
+        targets = forcing.targets
+        for target in (one.tokens for one in sequence.hypotheses) if targets is None else targets:
+            # A token's attention may be that of the row in which it is fed: then the last one has to be fed, too.
+            start = self._model.decoder_start if sequence.options.decoder_start is None else sequence.options.decoder_start
+            fed, wanted = [start, *target[:-1]], list(target)
+            if forced.aligns_when_fed and len(target) < self._model.max_target_tokens:
+                fed, wanted = [start, *target], [*target, target[-1]]
+            reader = forced.reader(encoded, len(fed))
+            pieces = []
+            for begin in range(0, len(fed), forced.tokens_at_once):
+                some = slice(begin, begin + forced.tokens_at_once)
+                pieces.append(reader.read(fed[some], wanted[some], max(forcing.alternatives, 1)))
+                yield
+            results.append(self._result(target, forcing, forced, pieces))
+        sequence.forced = tuple(results)
+
+    @staticmethod
+    def _result(target: tuple[int, ...], forcing: Forcing, forced: ForcedRuntime, pieces: list[ForcedPiece]) -> ForcedTarget:
+        log_probs, alignment, best, best_log_probs = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        if forced.aligns_when_fed:
+            alignment = alignment[1:] if len(alignment) > len(target) else np.concatenate([alignment[1:], alignment[-1:]])
+        alternatives = {
+            at: tuple(zip(best[at].tolist(), best_log_probs[at].tolist(), strict=True))
+            for at in forcing.at
+            if at < len(target)
+        }
+        return ForcedTarget(target, log_probs[: len(target)], alignment[: len(target)], alternatives)

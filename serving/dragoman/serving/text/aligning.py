@@ -1,0 +1,80 @@
+"""From what tokens look at to links between words: characters of a text and of its translation."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.bundle.spans import Span
+from dragoman.serving.text.links import Link
+
+__all__ = ["Side", "links_between"]
+
+_SHARE = 0.35
+"""A word is linked with the word that it looks at most, and with others that get this part of its attention."""
+
+
+class Side(NamedTuple):
+    """A text, and where each of its tokens stands in it."""
+
+    text: str
+    spans: Sequence[Span]
+
+
+def links_between(source: Side, target: Side, alignment: npt.NDArray[np.float32]) -> tuple[Link, ...]:
+    """`alignment` (target tokens, source tokens). Links are in the order of the target's words."""
+    source_words, target_words = _words(source), _words(target)
+    if not source_words or not target_words:
+        return ()
+    by_source = np.stack([alignment[:, word.tokens].sum(1) for word in source_words], axis=1)  # (target, source words)
+    links = []
+    for word in target_words:
+        looks = by_source[word.tokens].sum(0)  # (source words,)
+        best = looks.max()
+        for at in np.flatnonzero((looks == best) | (looks >= _SHARE * max(looks.sum(), 1e-9))):
+            links.append(Link(*source_words[at].span, *word.span))
+    return tuple(links)
+
+
+class _Word(NamedTuple):
+    span: Span
+    tokens: list[int]
+
+
+def _words(side: Side) -> list[_Word]:
+    """Tokens side by side that spell one word; in scripts without spaces, and of signs, each token is one."""
+    words: list[_Word] = []
+    for token, (begin, end) in enumerate(side.spans):
+        piece = side.text[begin:end]
+        begin, end = begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())
+        if begin >= end:
+            continue
+        last = words[-1] if words else None
+        if last is not None and begin < last.span[1]:  # several tokens of one character
+            words[-1] = _Word((last.span[0], max(end, last.span[1])), [*last.tokens, token])
+        elif last is not None and begin == last.span[1] and _go_together(side.text[begin - 1], side.text[begin]):
+            words[-1] = _Word((last.span[0], end), [*last.tokens, token])
+        else:
+            words.append(_Word((begin, end), [token]))
+    return words
+
+
+def _go_together(left: str, right: str) -> bool:
+    return _is_letter(left) and _is_letter(right)
+
+
+def _is_letter(character: str) -> bool:
+    """Of a word; not of a script that writes words without spaces between them."""
+    if unicodedata.category(character)[0] not in "LMN":
+        return character in "'’_"
+    code = ord(character)
+    return code < 0x0E00 or not any(first <= code <= last for first, last in _WITHOUT_SPACES)
+
+
+_WITHOUT_SPACES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0x31FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF))
+_WITHOUT_SPACES += ((0xFF66, 0xFF9F), (0x20000, 0x3FFFF))
+"""Thai and Lao, Burmese, Khmer, Han, kana."""
