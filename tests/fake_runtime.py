@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.serving.engine.kv_cache import EMPTY, CacheShape, fitted
-from dragoman.serving.engine.runtime import Encoded, TopTokens
+from dragoman.serving.engine.runtime import Encoded, ForcedPiece, TopTokens
 from dragoman.serving.engine.slots import KVSlots
 
 __all__ = ["FakeDecoder", "FakeRuntime"]
@@ -38,7 +38,7 @@ class FakeRuntime:
         self.vocabulary, self.max_candidates = vocabulary, max_candidates
         self.calls_at_once, self.rows_together, self.pads = calls_at_once, rows_together, pads
         self.can_ask = True
-        self.forced = None
+        self.forced: FakeForced | None = FakeForced(self)
         self.computing = contextlib.nullcontext()
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
@@ -50,6 +50,39 @@ class FakeRuntime:
 
     def decoder(self, width: int, sequences: int) -> FakeDecoder:
         return FakeDecoder(self, width)
+
+
+class FakeForced:
+    """Forced decoding of what the fake decoder generates; target token n looks at source token n alone."""
+
+    tokens_at_once, aligns_when_fed, max_candidates = 4, False, None
+
+    def __init__(self, runtime: FakeRuntime) -> None:
+        self._runtime = runtime
+
+    def reader(self, encoded: Encoded, target_tokens: int) -> FakeReader:
+        return FakeReader(self._runtime, encoded, target_tokens)
+
+
+class FakeReader:
+    """A decoder of one row."""
+
+    def __init__(self, runtime: FakeRuntime, encoded: Encoded, target_tokens: int) -> None:
+        self._vocabulary, self._source = runtime.vocabulary, int(encoded.lengths[0])
+        self._decoder, self._read = runtime.decoder(1, 1), 0
+        self._decoder.join(encoded, [0], [target_tokens])
+
+    def read(self, tokens: Sequence[int], targets: Sequence[int], candidates: int) -> ForcedPiece:
+        log_probs, alignment = np.zeros(len(tokens), np.float32), np.zeros((len(tokens), self._source), np.float32)
+        best = []
+        for at, (token, target) in enumerate(zip(tokens, targets, strict=True)):
+            fed, position = np.array([[token]]), np.array([self._read])
+            top = self._decoder.step(fed, position, np.zeros((1, 1), np.int64), self._vocabulary)
+            log_probs[at] = top.log_probs[0][top.tokens[0] == target][0]
+            alignment[at, min(self._read, self._source - 1)] = 1.0
+            best.append((top.tokens[0, :candidates], top.log_probs[0, :candidates]))
+            self._read += 1
+        return ForcedPiece(log_probs, alignment, np.stack([one for one, _ in best]), np.stack([one for _, one in best]))
 
 
 class FakeDecoder:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
+    "ALIGNMENT_FIELD",
     "BUNDLE_FIELDS",
     "CHECK_FIELDS",
     "DECODER",
@@ -87,6 +88,8 @@ DETAILS = Tensor("DETAILS", "BYTES", (1,))
 `queue_ms`, `first_token_ms` and `total_ms` (all from the arrival at the server), `steps`, `parts` (sentences it was
 split into), `cached`, `finish` ("eos" | "length")."""
 
+ALIGNMENT_FIELD = "alignment"
+"""In a text of DETAILS, of requests with `alignment`: for each hypothesis its links, four places of characters each."""
 CHECK_FIELDS = ("suspicious", "sentences")
 """Of each text, when `on_suspicion` is not "ignore": how many sentences were suspicious, and for each of the first 256
 `length_ratio`, `suspicions` ("short" | "long" | "repetition" | "unfinished") and `second` ("replaced" | "kept" | null)."""

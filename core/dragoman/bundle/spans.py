@@ -25,9 +25,7 @@ def spans_by_decoding(decode: Callable[[list[int]], str], ids: list[int]) -> lis
 
 def spans_of_bytes(text: str) -> list[Span]:
     """Of every byte of the text in UTF-8: the character that it belongs to."""
-    return [
-        (at, at + 1) for at, character in enumerate(text) for _ in character.encode("utf-8", errors="surrogatepass")
-    ]
+    return [(at, at + 1) for at, character in enumerate(text) for _ in character.encode("utf-8", errors="surrogatepass")]
 
 
 def spans_of_pieces(text: str, pieces: Sequence[str]) -> Iterator[Span]:

@@ -29,7 +29,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Target ids to text; special tokens leave no trace."""
 
-    def source_spans(self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None) -> list[Span]:
+    def source_spans(
+        self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None
+    ) -> list[Span]:
         """Of each of the ids that `encode` gives, the characters of `text` that it stands for; none for those around it."""
 
     def target_spans(self, ids: Sequence[int]) -> list[Span]:

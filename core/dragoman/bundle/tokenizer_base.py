@@ -33,7 +33,9 @@ class BaseTokenizer(abc.ABC):
     def decode(self, ids: Sequence[int]) -> str:
         return self.text_of([index for index in ids if index not in self._silent])
 
-    def source_spans(self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None) -> list[Span]:
+    def source_spans(
+        self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None
+    ) -> list[Span]:
         before = self._prefix if prefix is None else prefix
         after = self._suffix if suffix is None else suffix
         return [*[(0, 0)] * len(before), *joined_empty(self.piece_spans(text)), *[(len(text), len(text))] * len(after)]

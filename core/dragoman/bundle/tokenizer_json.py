@@ -38,7 +38,8 @@ class JsonTokenizer(BaseTokenizer):
     def piece_spans(self, text: str) -> list[Span]:
         encoding = self._tokenizer.encode(text.rstrip() if self._strips else text, add_special_tokens=False)
         kept = self._unknown is not None
-        return [span for index, span in zip(encoding.ids, encoding.offsets, strict=True) if kept or index not in self._silent]
+        offsets = zip(encoding.ids, encoding.offsets, strict=True)
+        return [span for index, span in offsets if kept or index not in self._silent]
 
     def text_of(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)

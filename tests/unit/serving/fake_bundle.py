@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ class Letters:
 
     def encode_target(self, text: str) -> list[int]:
         return self.encode(text)[:-1]
+
+    def source_spans(self, text: str) -> list[tuple[int, int]]:
+        return [*((at, at + 1) for at in range(len(text))), (len(text), len(text))]
+
+    def target_spans(self, ids: Any) -> list[tuple[int, int]]:
+        ends = list(itertools.accumulate(index > 1 for index in ids))
+        return [(end - (index > 1), end) for index, end in zip(ids, ends, strict=True)]
 
     def decode(self, ids: Any) -> str:
         return "".join(chr(96 + index) for index in ids if index > 1)

@@ -712,3 +712,18 @@ def test_every_request_gets_one_last_answer_and_the_right_one(data: st.DataObjec
         else:
             code = server.error(number).split(":")[0].split()[0]
             assert code in ({"CANCELLED", "OVERLOADED"} if number in cancelled else {"OVERLOADED"})
+
+
+def test_links_are_told_in_characters_of_the_whole_text() -> None:
+    server = Server()
+    text = "Hello you. \n Goodbye all."
+    server.ask(1, text, alignment=True)
+    (translation,) = server.finish().texts(1)
+    (links,) = server.details(1)["texts"][0]["alignment"]
+    assert links
+    second = [link for link in links if link[0] >= text.index("Goodbye")]
+    assert 0 < len(second) < len(links)
+    assert all(0 <= link[0] < link[1] <= len(text) and 0 <= link[2] < link[3] <= len(translation) for link in links)
+    starts = [translation[link[2] : link[3]] for link in second]
+    assert all(piece.strip() == piece for piece in starts)
+    assert all(link[2] >= second[0][2] for link in second)

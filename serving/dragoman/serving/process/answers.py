@@ -13,7 +13,7 @@ from typing import Literal
 from dragoman.serving.engine import Timings
 from dragoman.serving.text.joining import TextHypothesis
 from dragoman.serving.text.suspicion import Suspicion
-from dragoman.wire import WIRE_VERSION
+from dragoman.wire import ALIGNMENT_FIELD, WIRE_VERSION
 
 __all__ = ["Second", "SentenceCheck", "TextAnswer", "details", "translation_parts"]
 
@@ -41,11 +41,16 @@ class TextAnswer:
     finish: str
     checks: tuple[SentenceCheck, ...] | None = None
     suspicious: int = 0
+    aligned: bool = False
 
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return 400 + 120 * len(self.checks or ()) + sum(200 + 4 * len(hypothesis.text) for hypothesis in self.hypotheses)
+        return (
+            400
+            + 120 * len(self.checks or ())
+            + sum(200 + 4 * len(hypothesis.text) + 150 * len(hypothesis.links) for hypothesis in self.hypotheses)
+        )
 
 
 def translation_parts(answers: Sequence[TextAnswer], encoded_details: bytes) -> tuple[bytes, ...]:
@@ -88,6 +93,7 @@ def details(model: str, version: str, request_id: str, texts: Sequence[tuple[Tex
                     "cached": cached,
                     "finish": answer.finish,
                     **_checked(answer),
+                    **_alignment(answer),
                 }
                 for answer, timings, cached in texts
             ],
@@ -100,6 +106,18 @@ def _checked(answer: TextAnswer) -> dict[str, object]:
     if answer.checks is None:
         return {}
     return {"suspicious": answer.suspicious, "sentences": [dataclasses.asdict(check) for check in answer.checks]}
+
+
+def _alignment(answer: TextAnswer) -> dict[str, object]:
+    """ALIGNMENT_FIELD, of requests that ask for it: links of each hypothesis."""
+    if not answer.aligned:
+        return {}
+    return {
+        ALIGNMENT_FIELD: [
+            [[link.source_start, link.source_end, link.target_start, link.target_end] for link in hypothesis.links]
+            for hypothesis in answer.hypotheses
+        ]
+    }
 
 
 def _number(score: float) -> float | None:

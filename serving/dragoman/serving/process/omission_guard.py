@@ -41,6 +41,7 @@ class OmissionGuard:
             deadline_s=sequence.deadline_s,
             arrived_s=sequence.arrived_s,
             owner=owner._replace(first=sequence),
+            forcing=sequence.forcing,
         )
 
     def chosen(self, owner: PartOwner, sequence: Sequence) -> tuple[Sequence, SentenceCheck]:

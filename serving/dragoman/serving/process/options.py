@@ -48,6 +48,7 @@ class RequestOptions:
     split: Segmentation | None = None
     on_suspicion: OnSuspicion = "ignore"
     cache: bool = True
+    alignment: bool = False
     source_language: str | None = None
     target_language: str | None = None
     language_tokens: LanguageTokens = NO_LANGUAGE_TOKENS
@@ -67,7 +68,7 @@ class RequestOptions:
         """Everything that changes the translation of `text`."""
         source = self.source_language  # decides where sentences end
         return (
-            *(text, self.decoding, self.prefix_text, self.split, self.on_suspicion),
+            *(text, self.decoding, self.prefix_text, self.split, self.alignment, self.on_suspicion),
             *(source, self.language_tokens, self.task_prefix),
         )
 
@@ -93,6 +94,7 @@ class OptionsReader:
             "split": Choice(get_args(Segmentation)),
             "on_suspicion": Choice(get_args(OnSuspicion)),
             "cache": Boolean(),
+            "alignment": Boolean(),
             "source_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "task": TASK_NAME,

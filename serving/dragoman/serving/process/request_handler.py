@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from dragoman.errors import Cancelled, InvalidRequest, Overloaded, ServeError
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, Finished, Progress, Sequence, Timings
+from dragoman.serving.engine import Engine, Finished, Forcing, Progress, Sequence, Timings
 from dragoman.serving.failures import Failure, cause_of, outcome_of
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind
@@ -21,11 +21,13 @@ from dragoman.serving.process.arrivals import read_arrival
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.omission_guard import OmissionGuard
+from dragoman.serving.process.part_links import part_links
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
 from dragoman.serving.text.document import Part
+from dragoman.serving.text.links import Link
 from dragoman.serving.text.reading import check_sizes, read_text
 from dragoman.serving.text.stream import TextStream
 from dragoman.wire import ErrorCode
@@ -170,6 +172,7 @@ class RequestHandler:
             stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
             arrived_s=request.arrived_s,
             owner=owner,
+            forcing=Forcing() if options.alignment or part.needs_links else None,
         )
 
     def _decoding(self, request: TranslationRequest, position: int) -> DecodingOptions:
@@ -248,7 +251,11 @@ class RequestHandler:
             if self._is_translated_again(part, sequence):
                 return
             sequence, check = self._guard.chosen(part, sequence)
-        best = text.take(position, sequence, self._bundle.tokenizer.decode, check)
+        links: tuple[tuple[Link, ...], ...] = ()
+        if sequence.forced:
+            tokens = request.options.language_tokens
+            links = part_links(self._bundle.tokenizer, tokens, text.document, position, sequence)
+        best = text.take(position, sequence, self._bundle.tokenizer.decode, check, links)
         if request.stream is not None:
             self._send_chunk(request, request.stream.finished(position, best))
         if text.is_complete:

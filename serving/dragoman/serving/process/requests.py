@@ -16,6 +16,7 @@ from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.task_queue import Task
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.joining import JoinedHypothesis, TextHypothesis
+from dragoman.serving.text.links import Link
 from dragoman.serving.text.stream import TextStream
 
 __all__ = ["PartOwner", "TextState", "TranslationRequest"]
@@ -44,20 +45,37 @@ class TextState:
         self._finish, self._source_tokens = "eos", 0
         self._checks: dict[int, SentenceCheck] = {}
         self._suspicious = 0
+        self._source_start = 0  # of the next part in the text, if parts stand in it as they are
+        self._aligned = False
 
     def plan(self, document: Document, num_hypotheses: int) -> None:
         """These are the parts; nothing of them is back."""
         self.document = document
+        self._source_start = len(document.lead) + len(document.gaps[0])
         self._columns = [JoinedHypothesis(document.gaps[0]) for _ in range(num_hypotheses)]
 
-    def take(self, part: int, sequence: engine.Sequence, decode: Decode, check: SentenceCheck | None = None) -> str:
-        """A part is back; its best translation. `check` is what the omission guard says of it."""
+    def take(
+        self,
+        part: int,
+        sequence: engine.Sequence,
+        decode: Decode,
+        check: SentenceCheck | None = None,
+        links: Sequence[tuple[Link, ...]] = (),
+    ) -> str:
+        """A part is back; its best translation. `check` is what the omission guard says of it, `links` are those of each
+        hypothesis."""
         if check is not None:
             self._suspicious += bool(check.suspicions)
             if len(self._checks) < _MOST_CHECKS:
                 self._checks[part] = check
-        restored = self.document.parts[part].restored
-        found = [TextHypothesis(restored(decode(one.tokens)), one.score, len(one.tokens)) for one in sequence.hypotheses]
+        source = self.document.parts[part]
+        self._aligned = self._aligned or bool(links)
+        found = []
+        for rank, one in enumerate(sequence.hypotheses):
+            linked = links[rank] if links else ()
+            text = source.restored(decode(one.tokens), linked)
+            kept = linked if source.restore is None else ()  # who restores a part moves its characters
+            found.append(TextHypothesis(text, one.score, len(one.tokens), kept))
         if sequence.hypotheses[0].finish == "length":
             self._finish = "length"
         self._source_tokens += len(sequence.source)
@@ -84,6 +102,7 @@ class TextState:
             finish=self._finish,
             checks=tuple(check for _, check in sorted(self._checks.items())) if self._checks else None,
             suspicious=self._suspicious,
+            aligned=self._aligned,
         )
         self._columns = []
         return self.answer
@@ -93,7 +112,8 @@ class TextState:
         self._joined += 1
         self._width = max(self._width, len(hypotheses))
         for rank, column in enumerate(self._columns):
-            column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined])
+            column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined], self._source_start)
+        self._source_start += len(self.document.parts[self._joined - 1].text) + len(self.document.gaps[self._joined])
 
 
 def _together(one: Timings, other: Timings) -> Timings:

@@ -31,13 +31,16 @@ def links_between(source: Side, target: Side, alignment: npt.NDArray[np.float32]
     if not source_words or not target_words:
         return ()
     by_source = np.stack([alignment[:, word.tokens].sum(1) for word in source_words], axis=1)  # (target, source words)
-    links = []
+    links: list[Link] = []
     for word in target_words:
         looks = by_source[word.tokens].sum(0)  # (source words,)
-        best = looks.max()
-        for at in np.flatnonzero((looks == best) | (looks >= _SHARE * max(looks.sum(), 1e-9))):
-            links.append(Link(*source_words[at].span, *word.span))
+        chosen = np.flatnonzero((looks == looks.max()) | (looks >= _SHARE * max(looks.sum(), 1e-9)))
+        links += (_link(source_words[at].span, word.span) for at in chosen)
     return tuple(links)
+
+
+def _link(source: Span, target: Span) -> Link:
+    return Link(source[0], source[1], target[0], target[1])
 
 
 class _Word(NamedTuple):
@@ -48,9 +51,9 @@ class _Word(NamedTuple):
 def _words(side: Side) -> list[_Word]:
     """Tokens side by side that spell one word; in scripts without spaces, and of signs, each token is one."""
     words: list[_Word] = []
-    for token, (begin, end) in enumerate(side.spans):
-        piece = side.text[begin:end]
-        begin, end = begin + len(piece) - len(piece.lstrip()), begin + len(piece.rstrip())
+    for token, (first, last_end) in enumerate(side.spans):
+        piece = side.text[first:last_end]
+        begin, end = first + len(piece) - len(piece.lstrip()), first + len(piece.rstrip())
         if begin >= end:
             continue
         last = words[-1] if words else None
@@ -75,6 +78,7 @@ def _is_letter(character: str) -> bool:
     return code < 0x0E00 or not any(first <= code <= last for first, last in _WITHOUT_SPACES)
 
 
-_WITHOUT_SPACES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0x31FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF))
-_WITHOUT_SPACES += ((0xFF66, 0xFF9F), (0x20000, 0x3FFFF))
-"""Thai and Lao, Burmese, Khmer, Han, kana."""
+_WITHOUT_SPACES = (
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai and Lao, Burmese, Khmer
+    *((0x2E80, 0x31FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9F), (0x20000, 0x3FFFF)),  # Han, kana
+)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dragoman.serving.text.links import Link
+
 __all__ = ["JoinedHypothesis", "TextHypothesis"]
 
 
@@ -14,20 +16,24 @@ class TextHypothesis:
     text: str
     score: float
     tokens: int
+    links: tuple[Link, ...] = ()
 
 
 class JoinedHypothesis:
     """One hypothesis of a text, as it grows."""
 
-    __slots__ = ("_only_score", "_pieces", "_tokens", "_weighted")
+    __slots__ = ("_length", "_links", "_only_score", "_pieces", "_tokens", "_weighted")
 
     def __init__(self, gap: str) -> None:
-        self._pieces = [gap]
+        self._pieces, self._length = [gap], len(gap)
+        self._links: list[Link] = []
         self._tokens, self._weighted = 0, 0.0
         self._only_score: float | None = None
 
-    def add(self, part: TextHypothesis, gap: str) -> None:
-        """The next part, and what stands behind it."""
+    def add(self, part: TextHypothesis, gap: str, source_start: int = 0) -> None:
+        """The next part, whose source begins at `source_start`, and what stands behind it."""
+        self._links += (link.moved(source_start, self._length) for link in part.links)
+        self._length += len(part.text) + len(gap)
         self._only_score = part.score if len(self._pieces) == 1 else None
         self._pieces += (part.text, gap)
         self._tokens += part.tokens
@@ -36,4 +42,4 @@ class JoinedHypothesis:
     def whole(self) -> TextHypothesis:
         """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
         score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score
-        return TextHypothesis("".join(self._pieces), score, self._tokens)
+        return TextHypothesis("".join(self._pieces), score, self._tokens, tuple(self._links))

@@ -15,3 +15,9 @@ class Link:
     source_end: int
     target_start: int
     target_end: int
+
+    def moved(self, source: int, target: int) -> Link:
+        """The same words in texts that begin so many characters earlier."""
+        return Link(
+            self.source_start + source, self.source_end + source, self.target_start + target, self.target_end + target
+        )

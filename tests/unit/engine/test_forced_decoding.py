@@ -1,0 +1,148 @@
+"""Forced decoding: scores and alignments of given targets, and of what a search has found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import MODEL
+
+from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, ServerError
+from dragoman.search import DecodingOptions
+from dragoman.serving.engine import Engine, EngineLimits, Forcing, Sequence
+from fake_runtime import FakeForced, FakeRuntime
+
+SOURCE = (5, 6, 7, 8, 0)
+TARGET = (9, 3, 12, 4, 11, 2, 7, 0)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def engine_with(limits: EngineLimits | None = None, threads: int = 1, clock: Clock | None = None) -> Engine:
+    runtime = FakeRuntime(MODEL.target_vocabulary, calls_at_once=threads)
+    return Engine(runtime, MODEL, limits) if clock is None else Engine(runtime, MODEL, limits, clock)
+
+
+def finish(engine: Engine, *sequences: Sequence) -> None:
+    for sequence in sequences:
+        engine.submit(sequence)
+    for _ in range(10_000):
+        if not engine.busy:
+            break
+        if not engine.step():
+            engine.wait()
+        engine.check()
+    engine.close()
+    assert all(sequence.ended_s is not None for sequence in sequences)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_hypotheses_get_the_log_probabilities_that_the_search_saw(threads: int) -> None:
+    options = DecodingOptions(beam_size=3, num_hypotheses=3, max_length=7)
+    sequence = Sequence(SOURCE, options, forcing=Forcing())
+    finish(engine_with(threads=threads), sequence)
+    assert sequence.error is None
+    assert [one.tokens for one in sequence.forced] == [one.tokens for one in sequence.hypotheses]
+    for forced, hypothesis in zip(sequence.forced, sequence.hypotheses, strict=True):
+        assert forced.log_probs.mean() == pytest.approx(hypothesis.score, abs=1e-5)
+        assert forced.alignment.shape == (len(hypothesis.tokens), len(SOURCE))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_score_is_independent_of_what_runs_beside_it(threads: int) -> None:
+    alone = Sequence(SOURCE, forcing=Forcing(targets=(TARGET,)))
+    finish(engine_with(threads=threads), alone)
+    others = [Sequence((3 + at, 0), DecodingOptions(max_length=9), forcing=Forcing() if at % 2 else None) for at in range(9)]
+    among = Sequence(SOURCE, forcing=Forcing(targets=(TARGET, TARGET[:3])))
+    finish(engine_with(threads=threads), *others[:4], among, *others[4:])
+    assert all(one.error is None for one in others)
+    np.testing.assert_array_equal(among.forced[0].log_probs, alone.forced[0].log_probs)
+    np.testing.assert_array_equal(among.forced[1].log_probs, alone.forced[0].log_probs[:3])
+
+
+def test_alternatives_are_the_best_tokens_after_the_given_ones() -> None:
+    sequence = Sequence(SOURCE, forcing=Forcing(targets=(TARGET,), alternatives=2, at=(0, 4, 99)))
+    finish(engine_with(), sequence)
+    (forced,) = sequence.forced
+    assert list(forced.alternatives) == [0, 4]
+    best = Sequence(SOURCE, DecodingOptions(max_length=1))
+    finish(engine_with(), best)
+    assert forced.alternatives[0][0][0] == best.hypotheses[0].tokens[0]
+    assert forced.alternatives[4][0][1] >= forced.alternatives[4][1][1]
+
+
+def test_a_token_may_look_at_the_source_when_it_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeForced, "aligns_when_fed", True)
+    sequence = Sequence(SOURCE, forcing=Forcing(targets=(TARGET[:3], (9, 3))))
+    finish(engine_with(), sequence)
+    assert [one.alignment.argmax(1).tolist() for one in sequence.forced] == [[1, 2, 3], [1, 2]]
+    assert [len(one.log_probs) for one in sequence.forced] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("forcing", "problem"),
+    [
+        (Forcing(targets=((),)), "has no tokens"),
+        (Forcing(targets=((1,) * (MODEL.max_target_tokens + 1),)), "the model takes"),
+        (Forcing(targets=((MODEL.target_vocabulary,),)), "outside the vocabulary"),
+        (Forcing(targets=((-1,),)), "outside the vocabulary"),
+        (Forcing(alternatives=MODEL.target_vocabulary + 1), "more than this model gives"),
+    ],
+)
+def test_targets_that_can_not_be_read_are_refused(forcing: Forcing, problem: str) -> None:
+    engine = engine_with()
+    with pytest.raises(InvalidRequest, match=problem):
+        engine.submit(Sequence(SOURCE, forcing=forcing))
+    assert not engine.busy
+
+
+def test_a_bundle_without_the_graph_says_what_to_do() -> None:
+    runtime = FakeRuntime(MODEL.target_vocabulary)
+    runtime.forced = None
+    with pytest.raises(InvalidRequest, match="export the checkpoint again"):
+        Engine(runtime, MODEL).submit(Sequence(SOURCE, forcing=Forcing()))
+
+
+def test_a_full_queue_of_targets_refuses_the_next_one() -> None:
+    engine = engine_with(EngineLimits(max_queue_requests=2))
+    for _ in range(2):
+        engine.submit(Sequence(SOURCE, forcing=Forcing(targets=(TARGET,))))
+    with pytest.raises(Overloaded):
+        engine.submit(Sequence(SOURCE, forcing=Forcing(targets=(TARGET,))))
+
+
+def test_a_target_whose_caller_went_away_is_not_read() -> None:
+    clock = Clock()
+    engine = engine_with(clock=clock)
+    gone = Sequence(SOURCE, forcing=Forcing(targets=(TARGET,)))
+    late = Sequence(SOURCE, forcing=Forcing(targets=(TARGET,)), deadline_s=1.0)
+    engine.submit(gone)
+    engine.submit(late)
+    engine.cancel(gone)
+    clock.now_s = 2.0
+    engine.step()
+    engine.check()
+    assert isinstance(gone.error, Cancelled)
+    assert isinstance(late.error, DeadlineExceeded)
+    assert not engine.busy
+
+
+def test_what_a_library_raises_is_the_answer_of_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = FakeForced.reader
+
+    def failing(self: FakeForced, encoded: object, target_tokens: int) -> object:
+        if target_tokens == 3:
+            raise RuntimeError("/secret/path")
+        return reader(self, encoded, target_tokens)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FakeForced, "reader", failing)
+    bad = Sequence(SOURCE, forcing=Forcing(targets=(TARGET[:3],)))
+    good = Sequence(SOURCE, forcing=Forcing(targets=(TARGET,)))
+    finish(engine_with(), bad, good)
+    assert isinstance(bad.error, ServerError)
+    assert "secret" not in str(bad.error)
+    assert good.error is None

@@ -1,0 +1,76 @@
+"""Where tokens stand in a text: every kind of tokenizer, in the caller's own characters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.bundle.spans import spans_by_decoding
+from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
+from dragoman.export.checkpoint import read_checkpoint
+from random_families import FAMILIES
+from random_marian import REFERENCE_MODEL
+
+TEXTS = [
+    "Where is the station?",
+    "  two  spaces ",
+    "ﬁne Ｆｕｌｌ width，☃ and n̈",
+    "naïve café – “quoted”",
+    "日本語 text",
+    "👩‍👩‍👧 x",
+    "",
+]
+FAMILIES_OF_KIND = ["NLLB", "M2M100", "T5", "BART", "ByT5"]
+
+
+@pytest.fixture(scope="module", params=["Marian", *FAMILIES_OF_KIND])
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    directory = tmp_path_factory.mktemp("spans")
+    named = request.param
+    path: Path = REFERENCE_MODEL if named == "Marian" else FAMILIES[named].write(directory / "model")
+    checkpoint = read_checkpoint(path)
+    checkpoint.tokenizer_plan.write(directory)
+    return open_tokenizer(directory, checkpoint.tokenizer, checkpoint.tokens)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_source_spans_are_ranges_of_the_text_in_order(tokenizer: Tokenizer, text: str) -> None:
+    spans = tokenizer.source_spans(text)
+    assert len(spans) == len(tokenizer.encode(text))
+    assert all(0 <= begin <= end <= len(text) for begin, end in spans)
+    begins = [begin for begin, end in spans if begin < end]
+    assert begins == sorted(begins)
+    covered = {at for begin, end in spans for at in range(begin, end)}
+    assert {at for at, character in enumerate(text) if not character.isspace()} <= covered
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_target_spans_are_ranges_of_the_decoded_text(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode_target(text)
+    ids = [*ids[:3], *tokenizer.encode("")[-1:], *ids[3:]]  # a special token has no characters
+    decoded, spans = tokenizer.decode(ids), tokenizer.target_spans(ids)
+    assert len(spans) == len(ids)
+    assert all(0 <= begin <= end <= len(decoded) for begin, end in spans)
+    covered = {at for begin, end in spans for at in range(begin, end)}
+    assert {at for at, character in enumerate(decoded) if not character.isspace()} <= covered
+
+
+def test_a_ligature_is_found_where_it_stands(tokenizer: Tokenizer) -> None:
+    text = "ab  ﬁsh ok"
+    of_ligature = [text[begin:end].strip() for begin, end in tokenizer.source_spans(text) if begin <= 4 < end]
+    assert of_ligature
+    assert all("ﬁsh".startswith(piece) for piece in of_ligature)
+
+
+def test_a_language_before_and_behind_the_text_has_no_characters(tokenizer: Tokenizer) -> None:
+    spans = tokenizer.source_spans("a b", [4], [5, 6])
+    assert spans[0] == (0, 0)
+    assert spans[-2:] == [(3, 3)] * 2
+    assert len(spans) == len(tokenizer.encode("a b", [4], [5, 6]))
+
+
+def test_parts_of_a_character_are_all_at_its_place() -> None:
+    text = "é☃"
+    spans = spans_by_decoding(lambda ids: bytes(ids).decode(errors="replace"), list(text.encode()))
+    assert spans == [(0, 1)] * 2 + [(1, 2)] * 3
