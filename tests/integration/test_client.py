@@ -66,6 +66,19 @@ def test_a_translation_knows_its_model_score_and_timings(translator: Translator)
     assert 0 < result.timings.first_token_ms <= result.timings.total_ms <= result.timings.round_trip_ms
 
 
+def test_words_are_linked_with_their_translations(translator: Translator) -> None:
+    source = "Where is the station?\n\nTom is reading a book."
+    plain = translator.translate(source, cache=False, beam_size=4)
+    result = translator.translate(source, alignment=True, cache=False, num_hypotheses=2, beam_size=4)
+    assert (result.text, plain.alignment) == (plain.text, ())
+    pairs = {(source[a.source_start : a.source_end], result.text[a.target_start : a.target_end]) for a in result.alignment}
+    assert {("Where", "Wo"), ("station", "Bahnhof"), ("Tom", "Tom"), ("book", "Buch")} <= pairs
+    assert all(one.alignment for one in result.alternatives)
+    stream = translator.stream(SENTENCES[2], alignment=True, cache=False)
+    list(stream)
+    assert stream.result.alignment == translator.translate(SENTENCES[2], alignment=True).alignment
+
+
 def test_many_async_calls_get_their_own_answers(server: Server, translator: Translator) -> None:
     texts = [f"Tom has {number} books." for number in range(2, 66)]
 

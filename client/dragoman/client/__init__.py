@@ -6,7 +6,7 @@ from dragoman.client.client_decoding import ClientDecoding
 from dragoman.client.files import FileReport
 from dragoman.client.hooks import Best, Processor, Step
 from dragoman.client.options import RequestOptions
-from dragoman.client.results import Alternative, SentenceCheck, Timings, Translation
+from dragoman.client.results import Alternative, Link, SentenceCheck, Timings, Translation
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.streams import AsyncTranslationStream, TranslationStream
 from dragoman.client.translator import Translator
@@ -20,6 +20,7 @@ __all__ = [
     "Best",
     "ClientDecoding",
     "FileReport",
+    "Link",
     "Processor",
     "RequestOptions",
     "RetryPolicy",

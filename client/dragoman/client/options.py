@@ -48,6 +48,7 @@ class RequestOptions(TypedDict, total=False):
     task: str | None
     task_prefix: str | None
     split: Segmentation | None
+    alignment: bool | None
     on_suspicion: Literal["ignore", "report", "retry"] | None
     priority: Literal["interactive", "batch"] | None
     cache: bool | None

@@ -8,8 +8,8 @@ from typing import Any
 
 from dragoman.client.failures import Failure, read_error
 from dragoman.client.messages import Reply, foreign_answer
-from dragoman.client.results import Alternative, SentenceCheck, Timings, Translation
-from dragoman.wire import ErrorCode
+from dragoman.client.results import Alternative, Link, SentenceCheck, Timings, Translation
+from dragoman.wire import ALIGNMENT_FIELD, ErrorCode
 
 __all__ = ["read_chunk", "read_refusal", "read_streamed", "read_translations"]
 
@@ -27,7 +27,12 @@ def read_translations(reply: Reply, texts: int, round_trip_s: float) -> list[Tra
     for row in range(rows):
         hypotheses_here = zip(found[row * hypotheses : (row + 1) * hypotheses], scores[row], counts[row], strict=True)
         # A search that found fewer hypotheses than its neighbours leaves the rest of its row without tokens.
-        best, *others = [Alternative(*one) for number, one in enumerate(hypotheses_here) if number == 0 or one[2] > 0]
+        links = _links(about[row])
+        best, *others = [
+            Alternative(*one, links[number] if number < len(links) else ())
+            for number, one in enumerate(hypotheses_here)
+            if number == 0 or one[2] > 0
+        ]
         results.append(_translation(best, tuple(others), details, about[row], round_trip_s))
     return results
 
@@ -36,7 +41,8 @@ def read_streamed(text: str, details: dict[str, Any], round_trip_s: float) -> Tr
     """The Translation that the last response of a stream completes; `text` is its pieces joined."""
     try:
         (about,) = details["texts"]
-        best = Alternative(text, -inf if about["score"] is None else float(about["score"]), int(about["target_tokens"]))
+        score = -inf if about["score"] is None else float(about["score"])
+        best = Alternative(text, score, int(about["target_tokens"]), *_links(about)[:1])
     except (KeyError, TypeError, ValueError) as error:
         raise foreign_answer(f"the DETAILS of its stream can't be read ({error!r})") from None
     return _translation(best, (), details, about, round_trip_s)
@@ -59,7 +65,16 @@ def _translation(
         version=str(details.get("version", "")),
         suspicious=int(about.get("suspicious", 0)),
         sentences=_checks(about.get("sentences", ())),
+        alignment=best.alignment,
     )
+
+
+def _links(about: dict[str, Any]) -> list[tuple[Link, ...]]:
+    """The alignment of each hypothesis, of requests that ask for it."""
+    try:
+        return [tuple(Link(*map(int, one)) for one in links) for links in about.get(ALIGNMENT_FIELD, ())]
+    except (TypeError, ValueError) as error:
+        raise foreign_answer(f"its alignment can't be read ({error!r})") from None
 
 
 def _checks(sentences: Iterable[dict[str, Any]]) -> tuple[SentenceCheck, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Alternative", "SentenceCheck", "Timings", "Translation"]
+__all__ = ["Alternative", "Link", "SentenceCheck", "Timings", "Translation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +18,23 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A word and its translation: source[source_start:source_end] and text[target_start:target_end]."""
+
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Alternative:
     """A hypothesis that was not the best; `tokens` counts its target tokens with the end token."""
 
     text: str
     score: float
     tokens: int
+    alignment: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,7 @@ class Translation:
     `score` is the search's: sum of log-probabilities over length ** length_penalty. `tokens` counts target tokens with
     the end token. `parts` is the number of sentences a long text was split into; `finish` is "eos" when the model
     ended the sentence itself and "length" when `max_length` did; `cached`: it came from the response cache.
+    With `alignment=True`, `alignment` has the links between the words of the text and of its translation.
     With `on_suspicion`, `suspicious` counts the sentences with a suspicious translation; `sentences` has the first 256.
     """
 
@@ -62,6 +74,7 @@ class Translation:
     version: str
     suspicious: int = 0
     sentences: tuple[SentenceCheck, ...] = ()
+    alignment: tuple[Link, ...] = ()
 
     def __str__(self) -> str:
         return self.text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -23,6 +24,7 @@ from dragoman.client.command_options import (
 from dragoman.client.documents import count_pieces, document_kind
 from dragoman.client.files import count_lines, decode_lines, read_lines
 from dragoman.client.options import RequestOptions, check_options
+from dragoman.client.pharaoh import pharaoh
 from dragoman.client.progress import line_progress
 from dragoman.client.rendering import as_json, as_line
 from dragoman.client.results import Translation
@@ -40,6 +42,7 @@ examples:
   dragoman translate "Where is the station?"
   dragoman translate "Where is the station?" --to de
   dragoman translate "Where is the station?" --beam 4 --n-best 3
+  dragoman translate "Where is the station?" --align
   dragoman translate "My sister has been living in this house for ten years." --stream
   cat book.en | dragoman translate --server localhost:8001 > book.de
   dragoman translate --input book.en --output book.de      # resumes when it was interrupted
@@ -84,6 +87,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--restart", action="store_true", help="drop what an interrupted run left")
     output.add_argument("--stream", action="store_true", help="show the text as it is decided")
+    output.add_argument(
+        "--align", action="store_true", help="and which word is which, after a tab: 0-0 1-2 (Pharaoh format)"
+    )
     output.add_argument("--json", action="store_true", help="one JSON object per text, with scores and timings")
     output.add_argument(
         "--timeout", type=above_zero, metavar="SECONDS", help="for each request (30; 120 for files and pipes)"
@@ -118,6 +124,13 @@ def _check(arguments: argparse.Namespace) -> None:
         (arguments.stream and arguments.n_best, "--stream has one hypothesis; leave out --n-best"),
         (arguments.stream and arguments.output, "--stream is for the terminal; leave out --output"),
         (arguments.stream and arguments.decoding == "client", "--stream decodes in the server; leave out --decoding client"),
+        (arguments.align and arguments.stream, "--stream shows text as it comes; leave out --align"),
+        (arguments.align and arguments.output and not arguments.json, "--align in a file needs --json"),
+        (arguments.align and arguments.n_best and not arguments.json, "--align with --n-best needs --json"),
+        (
+            arguments.align and arguments.decoding == "client",
+            "--align needs the server's search; leave out --decoding client",
+        ),
         (arguments.n_best and arguments.output and not arguments.json, "--n-best in a file needs --json"),
         (
             arguments.beam and arguments.n_best and arguments.n_best > arguments.beam,
@@ -145,17 +158,20 @@ def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
     elif arguments.text:
         several = len(arguments.text) > 1  # an error about the only text need not name it
         found = translator.translate(arguments.text if several else arguments.text[0], **options)
-        for number, translation in enumerate(found if several else [found], start=1):
-            _show(translation, arguments, number if several else None)
+        for number, (text, translation) in enumerate(
+            zip(arguments.text, found if several else [found], strict=True), start=1
+        ):
+            _show(text, translation, arguments, number if several else None)
     else:
         translator.check()  # a pipe may be long: better to fail now when no server answers
         by_hand = not arguments.input and sys.stdin.isatty()
         if by_hand:
             print("one text per line; Ctrl-D ends", file=sys.stderr)
         window = _AT_ONCE if by_hand else Window()
-        translations = translator.translate_lines(_lines(arguments), window=window, **options)
+        sent: deque[str] = deque()  # lines whose translations have not come
+        translations = translator.translate_lines(_kept(_lines(arguments), sent), window=window, **options)
         for number, translation in enumerate(translations, start=1):
-            _show(translation, arguments, number)
+            _show(sent.popleft(), translation, arguments, number)
 
 
 def _translate_file(translator: Translator, arguments: argparse.Namespace, options: RequestOptions) -> None:
@@ -204,6 +220,7 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
         "task_prefix": arguments.task_prefix,
         "split": arguments.split,
         "on_suspicion": arguments.on_suspicion,
+        "alignment": arguments.align or None,
         "timeout_s": arguments.timeout,
     }
 
@@ -214,10 +231,18 @@ def _lines(arguments: argparse.Namespace) -> Iterable[str]:
     return read_lines(arguments.input) if arguments.input else decode_lines(sys.stdin.buffer, "standard input")
 
 
-def _show(translation: Translation, arguments: argparse.Namespace, number: int | None) -> None:
+def _kept(lines: Iterable[str], sent: deque[str]) -> Iterator[str]:
+    for line in lines:
+        sent.append(line)
+        yield line
+
+
+def _show(source: str, translation: Translation, arguments: argparse.Namespace, number: int | None) -> None:
     if arguments.json:
         print(as_json(translation), flush=True)
     elif arguments.n_best:
         print_hypotheses(translation, number)
+    elif arguments.align:
+        print(f"{as_line(translation, 'text')}\t{pharaoh(source, translation)}", flush=True)
     else:
         print(as_line(translation, "text"), flush=True)

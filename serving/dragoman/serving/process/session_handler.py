@@ -217,6 +217,8 @@ def _paused(plan: Generator[None, None, Document]) -> Generator[Yield, None, Doc
 
 def _check_server_options(options: RequestOptions) -> None:
     """InvalidRequest for what needs the search to run in the server."""
+    if options.alignment:
+        raise InvalidRequest("alignment=true needs the search of the server; leave it out, or decode there")
     if options.on_suspicion != "ignore":
         raise InvalidRequest(
             f"on_suspicion={shown(options.on_suspicion)} needs the search of the server; leave it out, or decode there"
