@@ -80,7 +80,7 @@ def test_json_holds_everything_known(triton: ScriptedTriton, capsys: pytest.Capt
     assert main(["translate", "hi", "--server", triton.url, "--json", "--n-best", "2"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["text"], found["score"], found["tokens"]) == ("HI", -0.5, 4)
-    assert found["alternatives"] == [{"text": "HI!", "score": -1.5, "tokens": 4}]
+    assert found["alternatives"] == [{"text": "HI!", "score": -1.5, "tokens": 4, "alignment": []}]
 
 
 def test_hypotheses_are_tab_separated_for_scripts(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
