@@ -67,6 +67,7 @@ class WeightsFile:
         """Write an array now, part by part, and map it: it takes no memory, and `take` finds it in the file already."""
         parts = iter(parts)
         first = next(parts)
+        begin = self._stream.tell()
         offset, digest, rows = self._aligned(PAGE if first.nbytes >= PAGE else CACHE_LINE), hashlib.sha256(), 0
         for part in itertools.chain([first], parts):
             content = np.ascontiguousarray(part)
@@ -75,8 +76,8 @@ class WeightsFile:
             rows, dtype, rest = rows + content.shape[0], content.dtype, content.shape[1:]
         place = Place(offset, self._stream.tell() - offset)
         if (same := self._places.setdefault(digest.digest(), place)) != place:
-            self._stream.truncate(offset)
-            self._stream.seek(offset)
+            self._stream.truncate(begin)
+            self._stream.seek(begin)
         self._stream.flush()
         mapped = np.memmap(self._path, dtype, "c", same.offset, (rows, *rest))
         self._kept[mapped.ctypes.data] = same

@@ -163,3 +163,17 @@ def test_a_smaller_difference_of_log_probabilities_is_reported_as_it_is() -> Non
     assert whole.identical < whole.sentences
     with pytest.raises(VerificationError, match="log-probabilities of whole targets differ by"):
         judge.verdict([whole], "fp32", None)
+
+
+def test_the_original_is_opened_when_the_graphs_are_no_longer_needed() -> None:
+    opened: list[Echo] = []
+
+    def open_original() -> Echo:
+        opened.append(Echo())
+        return opened[-1]
+
+    judge = Judge(open_original, Letters(), Corpus(WORDS, ((),) * len(WORDS)), DecodingOptions(), max_source_tokens=64)
+    output = judge.run(Graphs(Echo()), "portable", lambda share: None)
+    assert not opened
+    assert list(judge.cases(output, lambda share: None))
+    assert len(opened) == 1
