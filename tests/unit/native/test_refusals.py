@@ -33,8 +33,25 @@ def source(starts: Array, lengths: Array, *bias: Array, **attributes: object) ->
     return "SourceAttention", (floats(4, 3 * WIDTH), starts, lengths, *bias), {**ATTENTION, **attributes}
 
 
+def target(positions: Array, layer: int = 0) -> Case:
+    return "TargetAttention", (floats(2, 3 * WIDTH), floats(1, 8, 2 * WIDTH), positions), {"layer": layer, **ATTENTION}
+
+
+def aligned(*inputs: Array) -> Case:
+    return "AlignedAttention", inputs, dict(ATTENTION)
+
+
 CACHE = floats(1, 8, 2 * WIDTH)
 CASES: list[Case] = [
+    target(ints(0, 2)),
+    target(ints(1, 0)),
+    target(ints(-1, 0)),
+    target(ints(7, 8)),
+    target(ints(0)),
+    target(ints(0, 1), 1),
+    aligned(floats(2, WIDTH), floats(0, 2 * WIDTH)),
+    aligned(floats(2, WIDTH), floats(3, WIDTH)),
+    aligned(floats(2, 2 * WIDTH), floats(3, 2 * WIDTH)),
     step(ints(0, 4), CACHE),
     step(ints(0, -1), CACHE),
     step(ints(0, 0), CACHE, 1),
