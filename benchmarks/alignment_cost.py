@@ -1,6 +1,6 @@
 """What alignments cost: translating with and without them, in turn: `python -m benchmarks.alignment_cost BUNDLE`.
 
-In one process, without Triton. Prints the median of the ratios with their quartiles, for each beam and number of sentences at a time.
+In one process, without Triton. Prints the median of the ratios with their quartiles.
 """
 
 from __future__ import annotations

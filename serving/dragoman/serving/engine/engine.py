@@ -118,7 +118,7 @@ class Engine:
             self._workers.begin(self.sessions, max_steps=1 << 20, alone=False)
             more_to_do |= self._collect_if_done(self.sessions)
         if len(self._forced) and not self._forced.at_work:
-            self._workers.begin(self._forced, max_steps=1 << 20, alone=False)
+            self._workers.begin(self._forced, max_steps=1 << 20, alone=self._scheduler.is_empty)
             more_to_do |= self._collect_if_done(self._forced)
         if more_to_do and self.busy:
             self._workers.wake()  # nothing else will
