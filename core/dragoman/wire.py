@@ -92,7 +92,8 @@ ALIGNMENT_FIELD = "alignment"
 """In a text of DETAILS, of requests with `alignment`: for each hypothesis its links, four places of characters each."""
 CHECK_FIELDS = ("suspicious", "sentences")
 """Of each text, when `on_suspicion` is not "ignore": how many sentences were suspicious, and for each of the first 256
-`length_ratio`, `suspicions` ("short" | "long" | "repetition" | "unfinished") and `second` ("replaced" | "kept" | null)."""
+`length_ratio`, `coverage`, `suspicions` ("short" | "long" | "repetition" | "unfinished" | "uncovered") and `second`
+("replaced" | "kept" | null)."""
 
 DETAILS_FIELDS = ("wire_version", "model", "version", "request_id", "texts")
 TEXT_FIELDS = (

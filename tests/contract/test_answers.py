@@ -71,7 +71,7 @@ def test_what_is_told_of_sentences_is_what_the_contract_lists(caller: Caller, on
     answer = caller.translate([f"{SENTENCE} {SENTENCE}"], on_suspicion=on_suspicion)
     (told,) = answer.details["texts"]
     assert tuple(told) == (*TEXT_FIELDS, *CHECK_FIELDS)
-    assert [tuple(sentence) for sentence in told["sentences"]] == [("length_ratio", "suspicions", "second")] * 2
+    assert [tuple(sentence) for sentence in told["sentences"]] == [("length_ratio", "coverage", "suspicions", "second")] * 2
 
 
 def test_the_encoder_returns_what_the_contract_lists_and_which_version_answers(caller: Caller) -> None:

@@ -81,7 +81,9 @@ def _checks(sentences: Iterable[dict[str, Any]]) -> tuple[SentenceCheck, ...]:
     """What `on_suspicion` found, sentence by sentence."""
     try:
         return tuple(
-            SentenceCheck(float(one["length_ratio"]), tuple(map(str, one["suspicions"])), one.get("second"))
+            SentenceCheck(
+                float(one["length_ratio"]), one.get("coverage"), tuple(map(str, one["suspicions"])), one.get("second")
+            )
             for one in sentences
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

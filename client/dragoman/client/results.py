@@ -41,11 +41,13 @@ class Alternative:
 class SentenceCheck:
     """What `on_suspicion` found of one sentence: `length_ratio` is target tokens for each source token.
 
-    `suspicions` says what was wrong with its translation: "short", "long", "repetition", "unfinished". `second` is what
-    became of another one: "replaced" when it was better, "kept" when it was not, None when there was none.
+    `coverage` is how much of the source the translation has looked at, from 0 to 1 (None where the bundle can't tell).
+    `suspicions` says what was wrong with its translation: "short", "long", "repetition", "unfinished", "uncovered".
+    `second` is what became of another one: "replaced" when it was better, "kept" when it was not, None without one.
     """
 
     length_ratio: float
+    coverage: float | None = None
     suspicions: tuple[str, ...] = ()
     second: str | None = None
 

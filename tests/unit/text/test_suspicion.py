@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
 from dragoman.search import DecodingOptions
-from dragoman.serving.text.suspicion import Evidence, collect_evidence, is_better, longest_answer, other_search
+from dragoman.serving.text.suspicion import Evidence, collect_evidence, coverage_of, is_better, longest_answer, other_search
 
 
 def suspicions(source_tokens: int, target: list[int], ended: bool = True) -> set[str]:
@@ -76,3 +77,21 @@ def test_fewer_suspicions_are_better_than_a_better_score() -> None:
 def test_the_longest_answer_leaves_room_for_languages_with_long_words() -> None:
     assert longest_answer(1) >= 20
     assert longest_answer(100) >= 400
+
+
+def test_a_source_token_is_covered_when_it_gets_the_attention_of_one() -> None:
+    everything = np.array([[0.9, 0.1, 0.0], [0.1, 0.9, 0.5], [0.0, 0.0, 0.5]], np.float32)
+    assert coverage_of(everything) == pytest.approx(1.0)
+    assert coverage_of(np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]], np.float32)) == pytest.approx(0.25)
+    assert coverage_of(np.zeros((0, 0), np.float32)) == 1.0
+
+
+def test_a_source_that_nobody_looked_at_is_suspicious() -> None:
+    assert collect_evidence(10, list(range(9)), True, 0.3) == Evidence(0.9, ("uncovered",), 0.3)
+    assert collect_evidence(10, list(range(9)), True, 0.9).suspicions == ()
+    assert collect_evidence(7, list(range(7)), True, 0.3).suspicions == ()
+
+
+def test_coverage_decides_between_equal_suspicions() -> None:
+    assert is_better((Evidence(1.0, (), 0.9), -1.2), (Evidence(1.0, (), 0.6), -1.0))
+    assert not is_better((Evidence(1.0, (), 0.9), -1.2), (Evidence(1.0, (), 0.85), -1.0))

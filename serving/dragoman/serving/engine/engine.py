@@ -96,6 +96,11 @@ class Engine:
             self._leaving.setdefault(sequence, Cancelled("the caller went away"))
 
     @property
+    def can_force(self) -> bool:
+        """Whether the model can read targets that are known: sequences with `forcing` are refused otherwise."""
+        return self._forced.is_possible
+
+    @property
     def busy(self) -> bool:
         """Is there anything that `step` would do, now or later?"""
         return bool(self._active) or self.sessions.has_work or self.sessions.at_work

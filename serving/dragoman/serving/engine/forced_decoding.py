@@ -65,6 +65,11 @@ class ForcedDecoding:
     def __contains__(self, sequence: object) -> bool:
         return sequence in self._work
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether the bundle has the graph for it."""
+        return self._runtime.forced is not None
+
     # Between quanta.
 
     def check(self, sequence: Sequence) -> None:

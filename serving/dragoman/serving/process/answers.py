@@ -27,6 +27,7 @@ class SentenceCheck:
     """What the omission guard found: why a sentence's translation was suspicious, and what became of a second one."""
 
     length_ratio: float
+    coverage: float | None = None
     suspicions: tuple[Suspicion, ...] = ()
     second: Second | None = None
 

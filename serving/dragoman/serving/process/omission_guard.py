@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Sequence
 from dragoman.serving.metrics import SUSPICIONS, Recorder
 from dragoman.serving.process.answers import Second, SentenceCheck
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.requests import PartOwner
-from dragoman.serving.text.suspicion import Evidence, collect_evidence, is_better, longest_answer, other_search
+from dragoman.serving.text.suspicion import Evidence, collect_evidence, coverage_of, is_better, longest_answer, other_search
 
 __all__ = ["OmissionGuard"]
 
@@ -50,19 +51,34 @@ class OmissionGuard:
         if first is None:
             if evidence.suspicions:
                 self._recorder.count(SUSPICIONS, label="reported")
-            return sequence, SentenceCheck(evidence.length_ratio, evidence.suspicions)
+            return sequence, SentenceCheck(evidence.length_ratio, evidence.coverage, evidence.suspicions)
         first_evidence = self._evidence(first)
         replaced = is_better((evidence, sequence.hypotheses[0].score), (first_evidence, first.hypotheses[0].score))
         outcome: Second = "replaced" if replaced else "kept"
         self._recorder.count(SUSPICIONS, label=outcome)
         best, told = (sequence, evidence) if replaced else (first, first_evidence)
-        return best, SentenceCheck(told.length_ratio, first_evidence.suspicions, outcome)
+        return best, SentenceCheck(told.length_ratio, told.coverage, first_evidence.suspicions, outcome)
 
     def _evidence(self, sequence: Sequence) -> Evidence:
         best = sequence.hypotheses[0]
         target = best.tokens[:-1] if best.tokens and best.tokens[-1] in self._ends else best.tokens
-        return collect_evidence(self._source_tokens(sequence), target, best.finish == "eos")
+        coverage = None
+        if sequence.forced:
+            begin, end = self._own_tokens(sequence)
+            coverage = coverage_of(sequence.forced[0].alignment[: len(target), begin:end])
+        return collect_evidence(self._source_tokens(sequence), target, best.finish == "eos", coverage)
+
+    def _own_tokens(self, sequence: Sequence) -> tuple[int, int]:
+        """Where the text stands in a source, between language tokens and end token."""
+        around = self._around(sequence)
+        end = len(sequence.source) - len(around.source_suffix)
+        return len(around.source_prefix), end - (sequence.source[end - 1] in self._ends)
+
+    @staticmethod
+    def _around(sequence: Sequence) -> LanguageTokens:
+        owner = sequence.owner
+        return owner.request.options.language_tokens if isinstance(owner, PartOwner) else NO_LANGUAGE_TOKENS
 
     def _source_tokens(self, sequence: Sequence) -> int:
-        """Without the end token; language tokens are few."""
-        return len(sequence.source) - (sequence.source[-1] in self._ends)
+        begin, end = self._own_tokens(sequence)
+        return end - begin

@@ -21,6 +21,7 @@ from dragoman.serving.process.arrivals import read_arrival
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.omission_guard import OmissionGuard
+from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.part_links import part_links
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
@@ -172,8 +173,11 @@ class RequestHandler:
             stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
             arrived_s=request.arrived_s,
             owner=owner,
-            forcing=Forcing() if options.alignment or part.needs_links else None,
+            forcing=Forcing() if options.alignment or part.needs_links or self._measures_coverage(options) else None,
         )
+
+    def _measures_coverage(self, options: RequestOptions) -> bool:
+        return options.on_suspicion != "ignore" and self._engine.can_force
 
     def _decoding(self, request: TranslationRequest, position: int) -> DecodingOptions:
         """`prefix` and `prefix_text` force the beginning of each text's first part."""
@@ -252,7 +256,7 @@ class RequestHandler:
                 return
             sequence, check = self._guard.chosen(part, sequence)
         links: tuple[tuple[Link, ...], ...] = ()
-        if sequence.forced:
+        if sequence.forced and (request.options.alignment or text.document.parts[position].needs_links):
             tokens = request.options.language_tokens
             links = part_links(self._bundle.tokenizer, tokens, text.document, position, sequence)
         best = text.take(position, sequence, self._bundle.tokenizer.decode, check, links)
