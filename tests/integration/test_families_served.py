@@ -18,6 +18,8 @@ from dragoman.cli import main
 from dragoman.client import Translator
 from dragoman.errors import InvalidRequest
 from dragoman.export.verification.original import HuggingFaceModel
+from dragoman.serving.engine import Sequence
+from dragoman.serving.in_process import open_model
 from random_families import FAMILIES, PIECES
 from served import Server, eventually
 
@@ -86,10 +88,7 @@ def expected(folder: Path, name: str, text: str, *, task: str = "", task_prefix:
     prefix, usual = (manifest.tasks.named[task].prefix, manifest.tasks.named[task].generation) if task else ("", None)
     source = chosen.wrap(tokenizer.encode((task_prefix or prefix) + text))
     options = chosen.apply(dataclasses.replace(usual or manifest.generation, **search))
-    tokens = manifest.tokens
-    if chosen.decoder_start is not None:
-        tokens = dataclasses.replace(tokens, decoder_start=chosen.decoder_start)
-    (generated,) = HuggingFaceModel(folder / name / "model", tokens).generate([source], options)
+    (generated,) = HuggingFaceModel(folder / name / "model", manifest.tokens).generate([source], options)
     return tokenizer.decode(generated)
 
 
@@ -100,6 +99,27 @@ def test_a_family_translates_as_hugging_face(server: Server, folder: Path, name:
     with Translator(server.grpc, model=name) as translator:
         answers = translator.translate(list(TEXTS), **SERVED[name].asked, **options)
     assert [answer.text for answer in answers] == [expected(folder, name, text, **options) for text in TEXTS]
+
+
+def test_requests_of_different_languages_share_a_batch(folder: Path) -> None:
+    model = open_model(folder / "nllb" / "bundle")
+    languages = language_resolver(model.manifest)
+    pairs = (("en", "de"), ("fr", "en"), ("zh-Hans", "fr"), ("pt", "zu"))
+
+    def sequences() -> list[Sequence]:
+        search = dataclasses.replace(model.manifest.generation, beam_size=2, max_length=12, min_length=12)
+        chosen = [languages.tokens(*pair) for pair in pairs]
+        source = model.tokenizer.encode(TEXTS[0])
+        return [Sequence(tokens.wrap(source), tokens.apply(search)) for tokens in chosen]
+
+    together, alone, before = sequences(), sequences(), model.engine.counters.steps
+    model.run(together)
+    steps = model.engine.counters.steps - before
+    for sequence in alone:
+        model.run([sequence])
+    assert steps == 12
+    assert [one.hypotheses[0].tokens for one in together] == [one.hypotheses[0].tokens for one in alone]
+    assert len({one.hypotheses[0].tokens[0] for one in together}) == len(pairs)
 
 
 @pytest.mark.parametrize("name", sorted(SERVED.keys() - set(EXACT)))

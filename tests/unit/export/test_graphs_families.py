@@ -24,12 +24,17 @@ from random_marian import marian_config, marian_weights, write_marian
 needs_operators = pytest.mark.skipif(native.ops_library() is None, reason="the custom operators are not built")
 
 ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
+ONE_T5 = {"num_layers": 1, "num_decoder_layers": 1}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     ("NLLB", ONE_LAYER),
     ("BART", {**ONE_LAYER, "d_model": 30, "encoder_ffn_dim": 17}),
     ("mBART-50", ONE_LAYER),
-    ("T5", {"num_layers": 1, "num_decoder_layers": 1}),
+    ("T5", ONE_T5),
     ("UMT5", {"num_layers": 2, "num_decoder_layers": 2, "d_kv": 7}),
+    ("M2M100", {**ONE_LAYER, "activation_function": "gelu", "decoder_attention_heads": 2, "scale_embedding": False}),
+    ("Pegasus", {**ONE_LAYER, "d_model": 30, "decoder_ffn_dim": 19}),
+    ("T5 1.1", {**ONE_T5, "num_heads": 5, "d_kv": 7}),
+    ("ByT5", {**ONE_T5, "feed_forward_proj": "gated-silu", "eos_token_id": [1, 130, 210]}),
 ]
 
 

@@ -86,7 +86,7 @@ class HuggingFaceModel:
             bad_words_ids=[list(word) for word in options.bad_words] or None,
             forced_bos_token_id=options.forced_bos,
             forced_eos_token_id=options.forced_eos,
-            decoder_start_token_id=self._tokens.decoder_start,
+            decoder_start_token_id=self._tokens.decoder_start if options.decoder_start is None else options.decoder_start,
             eos_token_id=list(self._tokens.ends),
             pad_token_id=self._tokens.pad,
         )
