@@ -38,9 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--peer-python",
         type=Path,
-        default=Path(sys.executable),
         metavar="PYTHON",
-        help="one that has ctranslate2",
+        help="one that has ctranslate2 (default: the one that runs this command)",
     )
     add("--compute-type", metavar="TYPE", help="CTranslate2's (default: int8_float32 for an int8 bundle, else float32)")
     add("--spm", type=Path, action="append", default=[], metavar="FILE", help="CTranslate2's sentencepiece model")
@@ -109,7 +108,7 @@ def _peer_settings(arguments: argparse.Namespace, manifest: Manifest):  # type: 
         raise UsageError(f"--ctranslate2 {arguments.ctranslate2} must be a directory; unpack an .argosmodel with unzip")
     return PeerSettings(
         model=arguments.ctranslate2,
-        python=arguments.peer_python,
+        python=arguments.peer_python or Path(sys.executable),
         compute_type=arguments.compute_type or PRECISIONS[manifest.precision],
         threads=arguments.threads or default_threads(),
         beam_size=arguments.beam or manifest.generation.beam_size,
