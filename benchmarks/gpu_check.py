@@ -1,6 +1,6 @@
 """Acceptance on a machine with a GPU: what could not be tried where dragoman was written, tried and reported.
 
-make gpu-check                                      exports, runs, writes gpu-report.md and gpu-report.json
+make gpu-check                                      exports, runs, writes gpu-report.md and .json, ends with a verdict
 python -m benchmarks.gpu_check --device cuda        ONNX Runtime's CUDA provider instead of TensorRT's
 
 The report names processor, GPU and versions, no host names, paths or texts: send it back with an issue.
@@ -16,17 +16,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks.cells import read_sentences
 from benchmarks.gpu_facts import gpu_facts, gpu_memory_bytes, version_remarks
+from benchmarks.gpu_report import Finding, Report
 from benchmarks.machine import describe_machine
 from benchmarks.peers import CACHE, CTRANSLATE2, EnvironmentUnavailable, converted_to_ctranslate2
 from benchmarks.quality import scores
 from benchmarks.random_checkpoint import REFERENCE
-from benchmarks.results import machine_line
 from benchmarks.worker_process import Worker, WorkerFailed, worker
 from dragoman.bundle.manifest import read_manifest
 from dragoman.bundle.tokenizer import open_tokenizer
@@ -50,49 +49,10 @@ class Setup:
     batches: tuple[int, ...] = BATCHES
     rounds: int = 3
     peer: Path | None = None
-    """The checkpoint, for CTranslate2 to convert; None leaves it out."""
+    """The checkpoint, for CTranslate2 and Hugging Face; None leaves them out."""
     peer_precision: str = "fp16"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was asked for: `holds` is None where it could not be measured, and `measured` says why."""
-
-    name: str
-    goal: str
-    measured: str
-    holds: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Everything that was found, for people and for machines."""
-
-    device: str
-    machine: dict[str, Any]
-    gpu: dict[str, str]
-    remarks: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    throughput: tuple[dict[str, float], ...] = field(default=())
-
-    @property
-    def accepted(self) -> bool:
-        return all(finding.holds is not False for finding in self.findings)
-
-    def to_markdown(self) -> str:
-        gpu = ", ".join(f"{name} {value}" for name, value in self.gpu.items()) or "no GPU"
-        signs = {True: "yes", False: "**no**", None: "not measured"}
-        lines = [f"# dragoman on {self.device}", "", machine_line(self.machine), "", f"GPU: {gpu}.", ""]
-        lines += ["| what | goal | found | holds |", "|---|---|---|---|"]
-        lines += [f"| {one.name} | {one.goal} | {one.measured} | {signs[one.holds]} |" for one in self.findings]
-        if self.throughput:
-            lines += ["", "| batch | beam | tokens/s | CTranslate2 tokens/s | ratio |", "|---|---|---|---|---|"]
-            lines += [
-                f"| {one['batch']:.0f} | {one['beam']:.0f} | {one['ours']:,.0f} "
-                + (f"| {one['peer']:,.0f} | {one['ours'] / one['peer']:.2f} |" if one.get("peer") else "| – | – |")
-                for one in self.throughput
-            ]
-        return "\n".join([*lines, *(f"\n! {remark}" for remark in self.remarks), ""])
+    others: dict[str, Path] = field(default_factory=dict)
+    """Bundles of other precisions, whose quality is looked at."""
 
 
 def check(setup: Setup, say: Callable[[str], None] = print) -> Report:
@@ -110,19 +70,31 @@ def check(setup: Setup, say: Callable[[str], None] = print) -> Report:
         parity = _attempt("same tokens in fp32", lambda: _parity(_ours(stack, setup.exact, setup.device), sources, expected))
         say(f"the bundle to deploy on {setup.device} …")
         fast: list[Worker] = []
-        opened = _attempt("the bundle opens", lambda: _open(stack, setup, fast))
+        opened = _attempt("the bundle opens", lambda: _open(stack, setup, fast, sources[0]))
         findings = [*parity, *opened]
         throughput: list[dict[str, float]] = []
+
+        def decoded(outputs: list[list[int]]) -> list[str]:
+            return [tokenizer.decode(output) for output in outputs]
+
+        spoken = {beam: decoded(outputs) for beam, outputs in expected.items()}
+
+        def quality(name: str, side: Callable[[], Worker]) -> list[Finding]:
+            say(f"quality of {name} …")
+            found = _attempt(f"quality of {name}", lambda: _quality(side(), sources, decoded, spoken, references))
+            return [replace(one, name=f"{one.name} ({name})") for one in found]
+
         if fast:
-
-            def decoded(outputs: list[list[int]]) -> list[str]:
-                return [tokenizer.decode(output) for output in outputs]
-
-            spoken = {beam: decoded(outputs) for beam, outputs in expected.items()}
-            findings += _attempt("quality", lambda: _quality(fast[0], sources, decoded, spoken, references))
+            findings += quality("the precision to deploy", lambda: fast[0])
+            findings += _memory(before_bytes)
             say("throughput …")
             findings += _attempt("throughput", lambda: _throughput(stack, setup, fast[0], sources, throughput))
-            findings += _memory(before_bytes)
+        for precision, bundle in setup.others.items():
+
+            def opened_one(bundle: Path = bundle) -> Worker:
+                return _ours(stack, bundle, setup.device)
+
+            findings += quality(precision, opened_one)
     return Report(
         setup.device, describe_machine(), gpu_facts(), tuple(version_remarks()), tuple(findings), tuple(throughput)
     )
@@ -136,17 +108,27 @@ def _attempt(name: str, measure: Callable[[], list[Finding]]) -> list[Finding]:
         return [Finding(name, "to work at all", reason.replace("|", "/"), holds=False)]
 
 
-def _ours(stack: ExitStack, bundle: Path, device: str) -> Worker:
+def _ours(stack: ExitStack, bundle: Path, device: str, **settings: object) -> Worker:
     side = stack.enter_context(worker(Path(sys.executable), "dragoman_side", 2))
-    side.ask("load", model=str(bundle), threads=2, settings={"device": device})
+    side.ask("load", model=str(bundle), threads=2, settings={"device": device, **settings})
     return side
 
 
-def _open(stack: ExitStack, setup: Setup, fast: list[Worker]) -> list[Finding]:
+def _open(stack: ExitStack, setup: Setup, fast: list[Worker], source: Sequence[int]) -> list[Finding]:
+    """Cold start: the engines loaded, and then the first sentence, for which kernels may still have to be compiled."""
     side = stack.enter_context(worker(Path(sys.executable), "dragoman_side", 2))
     loaded = side.ask("load", model=str(setup.fast), threads=2, settings={"device": setup.device})
+    first, second = (side.ask("run", sources=[list(source)], batch=1, beam=1, target_tokens=None) for _ in range(2))
     fast.append(side)
-    return [Finding("the bundle opens", "it does", f"after {loaded['seconds']:.1f} s, {loaded['version']}", holds=True)]
+    return [
+        Finding("the bundle opens", "it does", f"after {loaded['seconds']:.1f} s, {loaded['version']}", holds=True),
+        Finding(
+            "first sentence after the start",
+            "reported",
+            f"{first['wall_s']:.2f} s, then {second['wall_s']:.2f} s",
+            holds=True,
+        ),
+    ]
 
 
 def _outputs(side: Worker, sources: Sequence[Sequence[int]], beam: int) -> list[list[int]]:
@@ -188,27 +170,46 @@ def _quality(
 def _throughput(
     stack: ExitStack, setup: Setup, fast: Worker, sources: Sequence[Sequence[int]], cells: list[dict[str, float]]
 ) -> list[Finding]:
-    peer = _peer(stack, setup) if setup.peer is not None else None
+    sides: dict[str, Worker] = {"ours": fast}
+    if setup.device == "tensorrt":
+        sides["without_graphs"] = _ours(stack, setup.fast, setup.device, cuda_graphs=False)
+    findings = []
+    for name, opened in (("ctranslate2", _ctranslate2), ("hugging_face", _hugging_face)):
+        if setup.peer is None:
+            findings.append(Finding(f"throughput, {name}", f"≥ {name} {setup.peer_precision}", "left out", holds=None))
+            continue
+        failed = _attempt(f"{name} runs", lambda name=name, opened=opened: sides.update({name: opened(stack, setup)}) or [])
+        findings += [replace(one, holds=None) for one in failed]  # the peer's trouble is not ours
     for batch in setup.batches:
         for beam in (1, 4):
-            cell: dict[str, float] = {"batch": batch, "beam": beam, "ours": _tokens_per_s(setup, fast, sources, batch, beam)}
-            if peer is not None:
-                cell["peer"] = _tokens_per_s(setup, peer, sources, batch, beam)
+            cell: dict[str, float] = {"batch": batch, "beam": beam}
+            cell |= {name: _tokens_per_s(setup, side, sources, batch, beam) for name, side in sides.items()}
             cells.append(cell)
-    ratios = [cell["ours"] / cell["peer"] for cell in cells if "peer" in cell]
-    goal = f"≥ CTranslate2 {setup.peer_precision}"
-    if not ratios:
-        return [Finding("throughput", goal, "CTranslate2 was left out", holds=None)]
-    typical = statistics.median(ratios)
-    return [Finding("throughput", goal, f"{typical:.2f}x in the median, {min(ratios):.2f}x at worst", typical >= 1)]
+    for name in ("ctranslate2", "hugging_face", "without_graphs"):
+        if name in sides:
+            ratios = [cell["ours"] / cell[name] for cell in cells]
+            typical = statistics.median(ratios)
+            goal = "reported" if name == "without_graphs" else f"≥ {name} {setup.peer_precision}"
+            found = f"{typical:.2f}x in the median, {min(ratios):.2f}x at worst"
+            findings.append(Finding(f"throughput, {name}", goal, found, typical >= 1 or name == "without_graphs"))
+    return findings
 
 
-def _peer(stack: ExitStack, setup: Setup) -> Worker:
+def _ctranslate2(stack: ExitStack, setup: Setup) -> Worker:
     side = stack.enter_context(worker(CTRANSLATE2.python(), "ctranslate2_side", 2))
-    device = "cpu" if setup.device == "cpu" else "cuda"
     model = converted_to_ctranslate2(setup.peer) if setup.peer is not None else Path()
-    side.ask("load", model=str(model), precision=setup.peer_precision, threads=2, device=device)
+    side.ask("load", model=str(model), precision=setup.peer_precision, threads=2, device=_torch_device(setup))
     return side
+
+
+def _hugging_face(stack: ExitStack, setup: Setup) -> Worker:
+    side = stack.enter_context(worker(CTRANSLATE2.python(), "hugging_face_side", 2))
+    side.ask("load", model=str(setup.peer), precision=setup.peer_precision, threads=2, device=_torch_device(setup))
+    return side
+
+
+def _torch_device(setup: Setup) -> str:
+    return "cpu" if setup.device == "cpu" else "cuda"
 
 
 def _tokens_per_s(setup: Setup, side: Worker, sources: Sequence[Sequence[int]], batch: int, beam: int) -> float:
@@ -221,21 +222,27 @@ def _tokens_per_s(setup: Setup, side: Worker, sources: Sequence[Sequence[int]], 
 def _memory(before_bytes: int | None) -> list[Finding]:
     now_bytes = gpu_memory_bytes()
     if before_bytes is None or now_bytes is None:
-        return [Finding("GPU memory of both models together", "reported", "nvidia-smi does not say", holds=None)]
+        return [
+            Finding(
+                "GPU memory of the fp32 and the deployed model together", "reported", "nvidia-smi does not say", holds=None
+            )
+        ]
     taken = f"{(now_bytes - before_bytes) / 2**20:,.0f} MiB"
-    return [Finding("GPU memory of both models together", "reported", taken, holds=True)]
+    return [Finding("GPU memory of the fp32 and the deployed model together", "reported", taken, holds=True)]
 
 
 def main() -> int:
+    """0: accepted, 1: something does not hold, 2: there is no GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["tensorrt", "cuda", "cpu"], default="tensorrt")
     parser.add_argument("--model", type=Path, default=REFERENCE, help="a checkpoint (default: the bundled model)")
     parser.add_argument("--sentences", type=int, default=500)
-    parser.add_argument("--without-ctranslate2", action="store_true")
+    parser.add_argument("--without-peers", action="store_true", help="leave CTranslate2 and Hugging Face out")
     parser.add_argument("--output", type=Path, default=Path("gpu-report"), help="prefix of the .md and .json files")
     arguments = parser.parse_args()
     if arguments.device != "cpu" and not gpu_facts():
-        print("no GPU here (nvidia-smi does not answer); `--device cpu` tries out the check itself", file=sys.stderr)
+        report = Report(arguments.device, describe_machine(), {}, ("`--device cpu` tries out the check itself.",), ())
+        write(report, arguments.output)
         return 2
     fast = "fp32" if arguments.device == "cpu" else "fp16"
     setup = Setup(
@@ -244,15 +251,24 @@ def main() -> int:
         exact=exported(arguments.model, arguments.device, "fp32"),
         fast=exported(arguments.model, arguments.device, fast),
         sentences=arguments.sentences,
-        peer=None if arguments.without_ctranslate2 else arguments.model,
+        peer=None if arguments.without_peers else arguments.model,
         peer_precision=fast,
+        others={} if arguments.device == "cpu" else {"int8": exported(arguments.model, arguments.device, "int8")},
     )
     report = check(setup)
-    arguments.output.with_suffix(".json").write_text(json.dumps(asdict(report), indent=1) + "\n", encoding="utf-8")
-    arguments.output.with_suffix(".md").write_text(report.to_markdown(), encoding="utf-8")
-    print(report.to_markdown())
-    print(f"written: {arguments.output.with_suffix('.md')}, {arguments.output.with_suffix('.json')}", file=sys.stderr)
+    write(report, arguments.output)
     return 0 if report.accepted else 1
+
+
+def write(report: Report, output: Path) -> None:
+    """Both files, and the verdict as the last line."""
+    output.with_suffix(".json").write_text(
+        json.dumps({"verdict": report.verdict, **asdict(report)}, indent=1) + "\n", encoding="utf-8"
+    )
+    output.with_suffix(".md").write_text(report.to_markdown(), encoding="utf-8")
+    print(report.to_markdown())
+    print(f"written: {output.with_suffix('.md')}, {output.with_suffix('.json')}", file=sys.stderr)
+    print(f"verdict: {report.verdict}", flush=True)
 
 
 def exported(model: Path, device: str, precision: str) -> Path:
@@ -263,6 +279,9 @@ def exported(model: Path, device: str, precision: str) -> Path:
         program = shutil.which("dragoman", path=str(Path(sys.executable).parent)) or "dragoman"
         command = [program, "export", str(model), "--output", str(output), "--precision", precision, "--target", device]
         subprocess.run(command, check=True)
+        if device == "tensorrt":  # beams of 4 in the largest batch
+            rows = str(4 * max(BATCHES))
+            subprocess.run([program, "build-engines", str(output), "--max-batch", rows], check=True)
     return output
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workers.protocol import Ids, serve
-from dragoman.bundle.manifest import read_manifest
+from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits
 from dragoman.serving.in_process import LoadedModel, contract_of, model_facts
-from dragoman.serving.runtime.onnxruntime import OnnxRuntime
+from dragoman.serving.runtime.opening import open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
 OFFLINE_ENCODE_TOKENS = 1024  # full matrix products; more at once only takes more memory
@@ -22,16 +22,14 @@ class DragomanSide:
     """One runtime; a new engine when the number of rows changes: that is its configuration and not a request's."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        import onnxruntime
-
         settings = RuntimeSettings(threads=request["threads"], **request.get("settings", {}))
         bundle = Path(request["model"])
         self._manifest = read_manifest(bundle)
-        self._runtime = OnnxRuntime(bundle, self._manifest, settings)
+        self._runtime = open_runtime(bundle, self._manifest, settings)
         self._tokenizer = open_tokenizer(bundle, self._manifest.tokenizer, self._manifest.tokens)
         self._engines: dict[int, LoadedModel] = {}  # one at a time, as in a server
         self._base = dataclasses.replace(self._manifest.generation, **request.get("options", {}))
-        return {"version": f"onnxruntime {onnxruntime.__version__}"}
+        return {"version": _version(self._manifest, settings)}
 
     def run(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
         model = self._with_rows(batch * beam)
@@ -50,6 +48,14 @@ class DragomanSide:
         if target_tokens is None:
             return dataclasses.replace(self._base, beam_size=beam, max_length=127)
         return dataclasses.replace(self._base, beam_size=beam, min_length=target_tokens, max_length=target_tokens)
+
+
+def _version(manifest: Manifest, settings: RuntimeSettings) -> str:
+    if settings.device == "tensorrt":  # the runtime has refused every other one
+        return f"{manifest.engines[0].flavour} {manifest.engines[0].version}"
+    import onnxruntime
+
+    return f"onnxruntime {onnxruntime.__version__}"
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ class HuggingFaceSide:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(request["threads"])
-        if request["precision"] != "fp32":
-            raise ValueError("the torch peer is measured in fp32 only")
-        self._model = self._open(request["model"])
+        self._device = request.get("device", "cpu")
+        if (request["precision"], self._device) not in (("fp32", "cpu"), ("fp16", "cuda"), ("fp32", "cuda")):
+            raise ValueError("the torch peer is measured in fp32, and in fp16 on a GPU")
+        model = self._open(request["model"])
+        self._model = (model.half() if request["precision"] == "fp16" else model).to(self._device)
         return {"version": f"transformers {transformers.__version__}, torch {torch.__version__}"}
 
     def _open(self, model: str) -> Any:  # noqa: ANN401 - transformers is not typed
@@ -33,7 +35,9 @@ class HuggingFaceSide:
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
             width = max(len(sources[number]) for number in chosen)
-            ids = torch.tensor([sources[n] + [config.pad_token_id] * (width - len(sources[n])) for n in chosen])
+            ids = torch.tensor([sources[n] + [config.pad_token_id] * (width - len(sources[n])) for n in chosen]).to(
+                self._device
+            )
             found = self._model.generate(
                 input_ids=ids, attention_mask=(ids != config.pad_token_id).long(), num_beams=beam, **lengths
             )

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.gpu_check import Finding, Report, Setup, check
+from benchmarks.gpu_check import Setup, check
 from benchmarks.gpu_facts import gpu_facts, gpu_memory_bytes, known_versions, version_remarks
+from benchmarks.gpu_report import Finding, Report
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,32 @@ def test_the_same_bundle_on_the_same_device_is_accepted(report: Report) -> None:
 def test_throughput_is_measured_and_not_judged_without_the_peer(report: Report) -> None:
     assert [(cell["batch"], cell["beam"]) for cell in report.throughput] == [(4, 1), (4, 4)]
     assert all(cell["ours"] > 0 for cell in report.throughput)
-    assert [finding.holds for finding in named(report, "throughput")] == [None]
+    assert [finding.holds for finding in named(report, "throughput")] == [None, None]
+
+
+def test_the_verdict_names_what_does_not_hold_and_what_was_not_measured(report: Report) -> None:
+    assert report.verdict.startswith("ACCEPTED: everything that was measured holds")
+    assert "Not measured: throughput, ctranslate2; throughput, hugging_face" in report.verdict
+    broken = dataclasses.replace(report, findings=(*report.findings, Finding("speed", "≥ 1", "0.5x", holds=False)))
+    assert broken.verdict == f"NOT ACCEPTED: 1 of {len(broken.findings)} do not hold: speed."
+    assert f"**{broken.verdict}**" in broken.to_markdown()
+
+
+def test_a_report_without_findings_is_not_an_acceptance(report: Report) -> None:
+    assert not dataclasses.replace(report, findings=()).accepted
+
+
+def test_without_a_gpu_the_check_ends_with_that_verdict(tmp_path: Path) -> None:
+    if gpu_facts():
+        pytest.skip("this machine has a GPU")
+    command = [sys.executable, "-m", "benchmarks.gpu_check", "--output", str(tmp_path / "report")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1].startswith("verdict: NO GPU: ")
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["verdict"].startswith("NO GPU")
+    assert written["findings"] == []
+    assert "**NO GPU" in (tmp_path / "report.md").read_text()
 
 
 def test_the_report_has_every_result_and_no_local_path(report: Report, reference_bundle: Path) -> None:

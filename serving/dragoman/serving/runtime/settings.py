@@ -29,6 +29,8 @@ class RuntimeSettings:
     threads: int = 0
     spinning: bool = False
     device_id: int = 0
+    cuda_graphs: bool = True
+    """Whether TensorRT captures decoder steps; off only to measure what that gives."""
 
     def thread_count(self, precision: Precision) -> int:
         """All cores that this process may use, in int8 all but one: the core is better left to Triton and the callers."""

@@ -63,7 +63,7 @@ class TensorRtRuntime:
                     bundle=bundle,
                     entry=engines[role],
                     graph=manifest.graph(role, "portable"),
-                    capture=role == "decoder",
+                    capture=role == "decoder" and settings.cuda_graphs,
                 )
                 for role in ("encoder", "decoder")
             )

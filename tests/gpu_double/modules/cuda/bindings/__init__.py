@@ -1,0 +1,1 @@
+"""The double where a process looks for `cuda.bindings`: on its PYTHONPATH."""

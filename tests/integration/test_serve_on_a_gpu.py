@@ -1,0 +1,69 @@
+"""`dragoman serve --device tensorrt` whole, with the real Triton: only CUDA and TensorRT are the double's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.search import DecodingOptions
+from dragoman.serving.in_process import open_model
+from dragoman.serving.runtime.settings import RuntimeSettings
+from gpu_bundles import add_engines
+from served import Server, launch
+
+TESTS = Path(__file__).resolve().parents[1]
+TEXTS = ["Where is the station?", "It is raining.", "Tom has never been there before, and he will not go."]
+
+
+@pytest.fixture(scope="module")
+def bundle(stock_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = Path(shutil.copytree(stock_bundle, tmp_path_factory.mktemp("gpu") / "en-de"))
+    add_engines(copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def server(bundle: Path) -> Iterator[Server]:
+    modules = os.pathsep.join([str(TESTS / "gpu_double" / "modules"), str(TESTS)])
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", modules)
+        environment.setenv("DRAGOMAN_TEST_GPU_BUNDLE", str(bundle))
+        started = Server.start([f"en-de={bundle}"], "--device", "tensorrt", "--max-batch", "16")
+    with started as server:
+        yield server
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_server_on_a_gpu_answers_as_the_cpu_does(server: Server, stock_bundle: Path, beam_size: int) -> None:
+    model = open_model(stock_bundle, RuntimeSettings(threads=1))
+    wanted = model.translate(TEXTS, DecodingOptions(beam_size=beam_size, max_length=40))
+    caller = server.caller()
+    try:
+        assert caller.translate(TEXTS, beam_size=beam_size, max_length=40).best == wanted
+    finally:
+        caller.close()
+
+
+def test_its_metrics_are_those_of_every_server(server: Server) -> None:
+    assert any(name.startswith("dragoman_") and value > 0 for name, value in server.metrics().items())
+
+
+def test_without_a_gpu_the_server_ends_with_the_reason(bundle: Path) -> None:
+    """The real libraries, which are installed here and find no driver."""
+    pytest.importorskip("tensorrt_rtx_bindings")
+    runtime = pytest.importorskip("cuda.bindings.runtime")
+    if int(runtime.cudaGetDeviceCount()[0]) == 0:
+        pytest.skip("this machine has a GPU")
+    process = launch(["--bundle", f"en-de={bundle}", "--device", "tensorrt"])
+    try:
+        said, log = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert process.returncode == 1
+    assert "needs an NVIDIA GPU" in said + log
+    assert "--device cpu" in said + log
