@@ -37,7 +37,7 @@ class FakeRuntime:
     ) -> None:
         self.vocabulary, self.max_candidates = vocabulary, max_candidates
         self.calls_at_once, self.rows_together, self.pads = calls_at_once, rows_together, pads
-        self.can_ask = True
+        self.can_ask, self.is_lost = True, False
         self.forced: FakeForced | None = FakeForced(self)
         self.computing = contextlib.nullcontext()
 

@@ -64,7 +64,7 @@ def test_throughput_is_measured_and_not_judged_without_the_peer(report: Report) 
 
 def test_the_verdict_names_what_does_not_hold_and_what_was_not_measured(report: Report) -> None:
     assert report.verdict.startswith("ACCEPTED: everything that was measured holds")
-    assert "Not measured: throughput, ctranslate2; throughput, hugging_face" in report.verdict
+    assert report.verdict.endswith("throughput, ctranslate2; throughput, hugging_face.")
     broken = dataclasses.replace(report, findings=(*report.findings, Finding("speed", "≥ 1", "0.5x", holds=False)))
     assert broken.verdict == f"NOT ACCEPTED: 1 of {len(broken.findings)} do not hold: speed."
     assert f"**{broken.verdict}**" in broken.to_markdown()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fake_bundle import fake_bundle, fake_engine
 
-from dragoman.serving.engine import EngineLimits
+from dragoman.serving.engine import Engine, EngineLimits
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, FrameReader, Kind
 from dragoman.serving.process.connections import Connections
@@ -177,4 +177,17 @@ def test_a_drained_process_ends_when_it_has_answered(process: Process) -> None:
     while process.is_running and time.monotonic() < until_s:
         threading.Event().wait(0.01)
     assert not process.is_running
+    backend.close()
+
+
+def test_a_process_whose_device_is_lost_ends_without_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the request is given to another engine."""
+    process = Process(tmp_path)
+    backend = process.backend()
+    monkeypatch.setattr(Engine, "is_lost", True)
+    backend.translate(1, b"3 4 5")
+    process._thread.join(DEADLINE_S)
+    assert not process.is_running
+    assert process.stop()
+    assert backend.receive() is None
     backend.close()

@@ -15,7 +15,7 @@ from dragoman.serving.in_process import model_facts
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 from gpu_double import CudaDouble, importing_doubles
-from gpu_machine import Machine
+from gpu_machine import Machine, step
 
 MakeMachine = Callable[[CudaDouble], Machine]
 
@@ -124,6 +124,19 @@ def test_a_gpu_whose_memory_is_taken_later_fails_the_request_that_needs_it(machi
     machine.cuda.total_bytes = machine.cuda.used_bytes
     with pytest.raises(ServerError, match=r"has no .* bytes left"):
         runtime.encode([[5, 6, 7]])
+
+
+def test_a_cuda_error_means_that_the_device_is_lost(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = machine.decoder()
+    runtime = machine.open()
+    assert not runtime.is_lost
+    with monkeypatch.context() as planted:
+        planted.setattr(machine.cuda, "cudaStreamSynchronize", lambda stream: (machine.cuda.cudaError_t(101),))
+        with pytest.raises(ServerError, match="CUDA on GPU 0: cudaErrorInvalidDevice"):
+            step(decoder, 1)
+        with runtime.device, pytest.raises(ServerError):
+            runtime.device.synchronise()
+    assert runtime.is_lost
 
 
 def test_the_contract_is_never_exceeded(machine: Machine) -> None:

@@ -53,6 +53,7 @@ class Engine:
         self._forced = ForcedDecoding(runtime, model, self.limits.max_queue_requests)
         self._check = AdmissionCheck(self.limits, model, runtime)
         self._scheduler = Scheduler(runtime, model, self.limits, self.counters, self._recall)
+        self._runtime = runtime
         self._workers = WorkerPool(self._scheduler.calls_at_once, clock)
         self._active: set[Sequence] = set()
         self._leaving: dict[Sequence, RequestError] = {}  # why each is to be dropped
@@ -247,6 +248,11 @@ class Engine:
         self._events.append(Finished(sequence))
 
     # What monitoring reads.
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the device of the model has failed for good."""
+        return self._runtime.is_lost
 
     @property
     def is_stuck(self) -> bool:

@@ -135,6 +135,10 @@ class Runtime(Protocol):
         """
 
     @property
+    def is_lost(self) -> bool:
+        """Whether its device has failed for good: only another process can use it again."""
+
+    @property
     def can_ask(self) -> bool:
         """Whether a step gives the log-probabilities of chosen tokens, too: phrases that must occur need it."""
 

@@ -56,7 +56,11 @@ class EngineLoop:
                 self._forget(channel)
             self._tasks.run(_TASK_BUDGET_S)
             if self._engine.busy:
-                for event in self._engine.step():
+                events = self._engine.step()
+                if self._engine.is_lost:
+                    log_event(_log, logging.ERROR, "device lost", {"way_out": "the supervisor starts another process"})
+                    return  # without an answer: the Triton backend gives the requests to another engine
+                for event in events:
                     self._handle_event(event)
             self._requests.resume_parked()
             self._publish()

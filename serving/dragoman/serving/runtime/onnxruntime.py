@@ -33,6 +33,8 @@ __all__ = ["OnnxRuntime"]
 class OnnxRuntime:
     """A bundle's encoder and decoder, checked and ready to run."""
 
+    is_lost = False  # an error of ONNX Runtime is the call's
+
     def __init__(self, bundle: Path, manifest: Manifest, settings: RuntimeSettings | None = None) -> None:
         self._settings = settings or RuntimeSettings()
         check_files(bundle, manifest)

@@ -40,6 +40,7 @@ class Device:
         self._lock = threading.RLock()
         self.synchronised = 0  # how often everything that was asked for had happened
         self.bytes_up = self.bytes_down = 0
+        self.is_lost = False  # after an error CUDA answers every call of this process with it
         error, count = _first_two(cuda.cudaGetDeviceCount())
         if int(error) or not count:
             raise ServeError(
@@ -143,6 +144,7 @@ class Device:
         """The value of a CUDA call; ServerError when it failed, and then no later call can be trusted."""
         error, value = _first_two(result)
         if int(error):
+            self.is_lost = True
             raise ServerError(f"CUDA on GPU {self.number}: {self._told(error)}")
         return value
 

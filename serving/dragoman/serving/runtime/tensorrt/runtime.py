@@ -106,6 +106,10 @@ class TensorRtRuntime:
     def decoder(self, width: int, sequences: int) -> Decoder:  # noqa: ARG002 - caches grow with what is in them
         return TensorRtDecoder(self.decoder_engine, self.device, self.layout, width)
 
+    @property
+    def is_lost(self) -> bool:
+        return self.device.is_lost
+
     def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
         """What an engine with these limits may take of the GPU's memory; ServeError when the engines can't do so much, or
         when so much is not free."""
