@@ -1,0 +1,144 @@
+"""What a request wants to be kept out of the model's reach, or said in a certain way: blocks, and options of their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dragoman.bundle.tokenizer import Tokenizer
+from dragoman.search import DecodingOptions
+from dragoman.serving.text.blocks import Block, PlainBlock
+from dragoman.serving.text.glossary import Glossary
+from dragoman.serving.text.marked import Atom, MarkedBlock, Tag
+from dragoman.serving.text.placeholders import StandIns, placeholder_spans
+
+__all__ = ["BEAM_WITH_TERMS", "Draft", "Protection"]
+
+BEAM_WITH_TERMS = 4
+"""Parts with terms or placeholders are searched with at least so many rows."""
+_MOST_PHRASES = 24
+_OPAQUE = "\ufffc"
+
+
+@dataclass(slots=True)
+class Draft:
+    """A block as its format sees it: text, tags at places of it, and what stands among it, for one character each."""
+
+    write: Callable[[str], str] = str
+    pieces: list[str] = field(default_factory=list)
+    tags: list[tuple[int, str]] = field(default_factory=list)
+    opaque: list[tuple[int, str]] = field(default_factory=list)
+    partners: Mapping[int, int] = field(default_factory=dict)
+    length: int = 0
+    ends_in_space: bool = True
+
+    @classmethod
+    def of_text(cls, text: str) -> Draft:
+        draft = cls()
+        draft.add_text(text)
+        return draft
+
+    def add_text(self, text: str) -> None:
+        if text:
+            self.pieces.append(text)
+            self.length += len(text)
+            self.ends_in_space = text[-1].isspace()
+
+    def add_opaque(self, raw: str) -> None:
+        self.opaque.append((self.length, raw))
+        self.add_text(_OPAQUE)
+
+    def add_tag(self, raw: str) -> int:
+        """Its place among the tags."""
+        self.tags.append((self.length, raw))
+        return len(self.tags) - 1
+
+    def pair(self, partners: Mapping[int, int]) -> None:
+        self.partners = partners
+
+
+class Protection:
+    """Of one request: whether placeholders are kept, which terms must be used, and whether capitals are lowered."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stand_ins: StandIns,
+        decoding: DecodingOptions,
+        *,
+        keeps_placeholders: bool = False,
+        glossary: Glossary | None = None,
+        can_enforce: bool = True,
+        widest: int = BEAM_WITH_TERMS,
+    ) -> None:
+        self._tokenizer, self._stand_ins, self._decoding = tokenizer, stand_ins, decoding
+        self._keeps_placeholders, self._glossary = keeps_placeholders, glossary
+        self._can_enforce, self._widest = can_enforce and not decoding.sampling, widest
+
+    def block(self, draft: Draft) -> Block:
+        """The block to translate."""
+        text = "".join(draft.pieces)
+        spans = self._spans(text, draft)
+        if not (spans or draft.tags or self._glossary) and draft.write is str:
+            return PlainBlock(text)
+        text, atoms, places = self._with_stand_ins(text, spans, [at for at, _ in draft.tags])
+        tags = [
+            Tag(at, raw, draft.partners.get(number, -1))
+            for number, (at, (_, raw)) in enumerate(zip(places, draft.tags, strict=True))
+        ]
+        return MarkedBlock(text, tags, atoms, write=draft.write, options=self._part_options)
+
+    def _spans(self, text: str, draft: Draft) -> list[tuple[int, int, str]]:
+        """What stand-ins take the place of, and its source."""
+        found = [(at, at + 1, raw) for at, raw in draft.opaque]
+        if self._keeps_placeholders:
+            opaque, tags = {start for start, _, _ in found}, {place for place, _ in draft.tags}
+            for start, end in placeholder_spans(text):
+                if opaque.isdisjoint(range(start, end)) and tags.isdisjoint(range(start + 1, end)):
+                    found.append((start, end, draft.write(text[start:end])))
+        return sorted(found)
+
+    def _with_stand_ins(
+        self, text: str, spans: Sequence[tuple[int, int, str]], places: Sequence[int]
+    ) -> tuple[str, list[Atom], list[int]]:
+        """The text with stand-ins for `spans`, and where `places` of it are then."""
+        free = list(self._stand_ins.for_text(text)) if spans else []
+        pieces: list[str] = []
+        atoms: list[Atom] = []
+        moved: list[int] = []
+        done = shift = next_place = 0
+        for number, (start, end, raw) in enumerate(spans):
+            while next_place < len(places) and places[next_place] <= start:
+                moved.append(places[next_place] + shift)
+                next_place += 1
+            stand_in = free[number % len(free)] if free else text[start:end]
+            pieces += (text[done:start], stand_in)
+            atoms.append(Atom(start + shift, start + shift + len(stand_in), raw))
+            shift += len(stand_in) - (end - start)
+            done = end
+        moved += [place + shift for place in places[next_place:]]
+        return "".join((*pieces, text[done:])), atoms, moved
+
+    def _part_options(self, text: str, stand_ins: Sequence[str]) -> Mapping[str, object] | None:
+        required = [one for one in dict.fromkeys(stand_ins) if self._stand_ins.has(one)] if self._can_enforce else []
+        forbidden: list[str] = []
+        if self._glossary is not None:
+            matches = self._glossary.find(text)
+            required += [match.target for match in matches if match.target is not None]
+            forbidden = [*self._glossary.forbidden, *(target for match in matches for target in match.forbidden)]
+        if not required and not forbidden:
+            return None
+        options: dict[str, object] = {}
+        if required:
+            phrases = dict.fromkeys(self._alternatives(target) for target in dict.fromkeys(required))
+            options["phrases"] = tuple(filter(None, phrases))[:_MOST_PHRASES]
+            options["beam_size"] = max(self._decoding.beam_size, min(BEAM_WITH_TERMS, self._widest))
+        if forbidden:
+            words = (tuple(self._tokenizer.encode_target(target)) for target in dict.fromkeys(forbidden))
+            options["bad_words"] = (*self._decoding.bad_words, *filter(None, words))
+        return options
+
+    def _alternatives(self, target: str) -> tuple[tuple[int, ...], ...]:
+        """The tokens of a target term, and of the same at the beginning of a sentence."""
+        spellings = dict.fromkeys((target, target[:1].upper() + target[1:]))
+        return tuple(tokens for spelling in spellings if (tokens := tuple(self._tokenizer.encode_target(spelling))))
