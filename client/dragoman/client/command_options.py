@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from dragoman.client.addresses import TLS
+from dragoman.client.options import RequestOptions
+from dragoman.errors import UsageError
 
 __all__ = [
     "above_zero",
     "add_language_flags",
     "add_server_flags",
     "add_task_flags",
+    "add_text_flags",
     "add_tls_flags",
     "at_least_one",
     "quiet_grpc",
+    "text_options",
     "tls_of",
 ]
 
@@ -39,6 +44,47 @@ def add_task_flags(group: argparse._ActionsContainer) -> None:
     """--task and --task-prefix, for models of several tasks."""
     group.add_argument("--task", metavar="NAME", help="what the model does, for example summarization (dragoman inspect)")
     group.add_argument("--task-prefix", metavar="TEXT", help='text before each source, such as "summarize: "')
+
+
+def add_text_flags(group: argparse._ActionsContainer) -> None:
+    """What a text is besides words."""
+    group.add_argument("--format", choices=("text", "html"), help="of the text: its tags come out as they went in")
+    group.add_argument(
+        "--glossary", metavar="FILE.tsv|NAME", help="terms: source, tab, target; or the name of one that the server has"
+    )
+    group.add_argument(
+        "--no-placeholders",
+        action="store_true",
+        help="translate links, variables and quantities, too",
+    )
+
+
+def text_options(arguments: argparse.Namespace) -> RequestOptions:
+    """The options that these flags stand for."""
+    return {
+        "format": arguments.format,
+        "glossary": arguments.glossary and _glossary(arguments.glossary),
+        "placeholders": False if arguments.no_placeholders else None,
+    }
+
+
+def _glossary(given: str) -> str | list[tuple[str, str]]:
+    """The terms of a file, or a name."""
+    path = Path(given)
+    if path.suffix != ".tsv":
+        return given
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--glossary {given}: {error}") from error
+    terms = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            source, tab, target = line.rstrip("\r").partition("\t")
+            if not tab or "\t" in target:
+                raise UsageError(f"--glossary {given}, line {number}: write a term, a tab and its translation")
+            terms.append((source, target))
+    return terms
 
 
 def add_tls_flags(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, TypedDict, TypeVar, get_args
 
@@ -49,6 +49,9 @@ class RequestOptions(TypedDict, total=False):
     task_prefix: str | None
     split: Segmentation | None
     alignment: bool | None
+    format: Literal["text", "html"] | None
+    placeholders: bool | None
+    glossary: str | Sequence[tuple[str, str]] | Mapping[str, str] | None
     on_suspicion: Literal["ignore", "report", "retry"] | None
     priority: Literal["interactive", "batch"] | None
     cache: bool | None
@@ -78,6 +81,7 @@ _DECODING = frozenset(spec.name for spec in fields(DecodingOptions))
 _SENT = frozenset(RequestOptions.__annotations__) - {"timeout_s"}
 _CHOICES = {
     "split": get_args(Segmentation),
+    "format": ("text", "html"),
     "on_suspicion": ("ignore", "report", "retry"),
     "priority": ("interactive", "batch"),
 }
@@ -124,6 +128,8 @@ def check_options(options: RequestOptions, model: str | None, timeout_s: float) 
     if not _DECODING.isdisjoint(given):
         _check_decoding({name: value for name, value in given.items() if name in _DECODING})
     sent = {name: value for name, value in given.items() if name in _SENT}
+    if isinstance(terms := given.get("glossary"), Mapping):
+        sent["glossary"] = list(terms.items())
     return CheckedOptions(sent, _timeout_s(given.get("timeout_s", timeout_s)), model)
 
 

@@ -16,9 +16,11 @@ from dragoman.client.command_options import (
     add_language_flags,
     add_server_flags,
     add_task_flags,
+    add_text_flags,
     add_tls_flags,
     at_least_one,
     quiet_grpc,
+    text_options,
     tls_of,
 )
 from dragoman.client.documents import count_pieces, document_kind
@@ -44,6 +46,8 @@ examples:
   dragoman translate "Where is the station?" --beam 4 --n-best 3
   dragoman translate "Where is the station?" --align
   dragoman translate "My sister has been living in this house for ten years." --stream
+  dragoman translate --input page.html --format html > page.de.html
+  dragoman translate "The station is closed." --glossary terms.tsv
   cat book.en | dragoman translate --server localhost:8001 > book.de
   dragoman translate --input book.en --output book.de      # resumes when it was interrupted
   dragoman translate --input film.en.srt --output film.de.srt
@@ -62,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
     add_language_flags(parser)
     add_task_flags(parser)
+    add_text_flags(parser)
     search = parser.add_argument_group("search (the model's own settings by default)")
     search.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
     search.add_argument("--n-best", type=at_least_one, metavar="N", help="show N hypotheses with their scores")
@@ -221,6 +226,7 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
         "split": arguments.split,
         "on_suspicion": arguments.on_suspicion,
         "alignment": arguments.align or None,
+        **text_options(arguments),
         "timeout_s": arguments.timeout,
     }
 

@@ -19,6 +19,7 @@ from dragoman.serving.process.settings import EngineOptions
 from dragoman.serving.runtime.settings import Device
 from dragoman.serving.supervisor.ports import free_port, require_free
 from dragoman.serving.supervisor.supervisor import Supervisor
+from dragoman.serving.text.glossary import read_glossary
 from dragoman.serving.triton.flags import Address, Tls
 from dragoman.wire import Limits
 
@@ -39,6 +40,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     limits, timeouts = Limits(), Timeouts()
     add = parser.add_argument
     add("--bundle", action="append", metavar="[NAME=]PATH", help="a bundle to serve; may be given several times")
+    add(
+        "--glossary",
+        action="append",
+        metavar="NAME=FILE.tsv",
+        help="terms that requests may ask for by name: source, tab, target; may be given several times",
+    )
     listen = parser.add_argument_group("addresses (loopback by default; port 0 takes a free one)")
     listen.add_argument("--grpc-address", type=address, default=Address("127.0.0.1", 8001), metavar="HOST:PORT")
     listen.add_argument(
@@ -135,6 +142,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         timeouts=Timeouts(arguments.start_timeout, arguments.hang_timeout, arguments.drain_timeout),
         log_level=arguments.log_level,
         log_requests=arguments.log_requests,
+        glossaries=_glossaries(arguments.glossary or []),
     )
 
 
@@ -153,9 +161,23 @@ def _bundles(given: list[str]) -> tuple[BundleSpec, ...]:
     return tuple(bundles)
 
 
-def _checked_name(name: str) -> str:
+def _glossaries(given: list[str]) -> tuple[tuple[str, Path], ...]:
+    """Name and file of each, which are read once to see whether they can be."""
+    found: dict[str, Path] = {}
+    for each in given:
+        name, named, path = each.partition("=")
+        if not (named and path):
+            raise UsageError(f"--glossary {each}: write NAME=FILE.tsv")
+        if _checked_name(name, "a glossary") in found:
+            raise UsageError(f"two glossaries have the name {name}")
+        found[name] = Path(path).absolute()
+        read_glossary(found[name])
+    return tuple(found.items())
+
+
+def _checked_name(name: str, what: str = "a bundle") -> str:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} can't name a bundle; use up to 40 letters, digits, - and _")
+        raise UsageError(f"{name!r} can't name {what}; use up to 40 letters, digits, - and _")
     return name
 
 

@@ -58,6 +58,8 @@ class ServerConfig:
     hold_s: float = 10.0
     log_level: str = "info"
     log_requests: bool = False
+    glossaries: tuple[tuple[str, Path], ...] = ()
+    """Name and file of each; an engine reads them when it starts, so a reload serves what they hold then."""
 
     @property
     def bundle_names(self) -> tuple[str, ...]:
@@ -65,7 +67,14 @@ class ServerConfig:
 
     def engine_settings(self, bundle: BundleSpec) -> ProcessSettings:
         return ProcessSettings(
-            bundle.name, bundle.path, self.engine, self.limits, self.probe_id, self.log_level, self.log_requests
+            bundle.name,
+            bundle.path,
+            self.engine,
+            self.limits,
+            self.probe_id,
+            self.log_level,
+            self.log_requests,
+            {name: str(path) for name, path in self.glossaries},
         )
 
     def triton_flags(self, models: Path, backend_directory: Path) -> TritonFlags:

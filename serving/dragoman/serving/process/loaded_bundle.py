@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Generator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dragoman.bundle.languages import LanguageResolver, language_resolver
@@ -16,13 +17,17 @@ from dragoman.bundle.tokenizer_pieces import MarianTokenizer
 from dragoman.errors import InvalidRequest, ServeError
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import open_model
+from dragoman.serving.process.glossaries import Glossaries
 from dragoman.serving.process.options import OptionsReader, RequestOptions
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
-from dragoman.serving.text.blocks import plain_text
 from dragoman.serving.text.document import Document, Part
 from dragoman.serving.text.fitting import Measure
+from dragoman.serving.text.formats import blocks_of
+from dragoman.serving.text.glossary import read_glossary
+from dragoman.serving.text.placeholders import StandIns
 from dragoman.serving.text.planning import Splitting, plan_document
+from dragoman.serving.text.protection import Protection
 
 __all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
 
@@ -42,13 +47,16 @@ class LoadedBundle:
         engine: Engine,
         contract: MemoryContract,
         languages: LanguageResolver | None = None,
+        glossaries: Glossaries | None = None,
     ) -> None:
         self.settings, self.manifest, self.version = settings, manifest, version
         self.tokenizer, self.engine, self.contract = tokenizer, engine, contract
         self.languages = languages or LanguageResolver()
+        self.glossaries = glossaries or Glossaries({})
         self.options = OptionsReader(
-            manifest.dimensions, manifest.generation, settings.limits, self.languages, manifest.tasks
+            *(manifest.dimensions, manifest.generation, settings.limits, self.languages, manifest.tasks), self.glossaries
         )
+        self._stand_ins = StandIns(tokenizer)
         self._longest_prefix = longest_prefix(manifest.dimensions)
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
@@ -74,8 +82,9 @@ class LoadedBundle:
         self._check_prefix(options.task_prefix)
         lead = language + options.task_prefix
         room = self.manifest.dimensions.max_source_tokens - len(options.language_tokens)
-        return plan_document(
-            plain_text(text[len(language) :]),
+        blocks = yield from blocks_of(text[len(language) :], options.format, self._protection(options))
+        document = yield from plan_document(
+            blocks,
             Measure(self._count_tokens, room, lead),
             Splitting(
                 options.split or self.manifest.segmentation,
@@ -83,6 +92,18 @@ class LoadedBundle:
                 language=options.source_language or self.manifest.model.source_language,
             ),
             lead,
+        )
+        return document
+
+    def _protection(self, options: RequestOptions) -> Protection:
+        return Protection(
+            self.tokenizer,
+            self._stand_ins,
+            options.decoding,
+            keeps_placeholders=options.placeholders,
+            glossary=self.glossaries.of(options.glossary),
+            can_enforce=self.engine.can_enforce_phrases and self.widest_beam > 1,
+            widest=self.widest_beam,
         )
 
     def source(self, document: Document, part: Part, options: RequestOptions) -> tuple[int, ...]:
@@ -136,6 +157,7 @@ def load_bundle(settings: ProcessSettings) -> LoadedBundle:
         engine=loaded.engine,
         contract=loaded.contract,
         languages=_languages(loaded.manifest, loaded.tokenizer),
+        glossaries=Glossaries({name: read_glossary(Path(path)) for name, path in settings.glossaries.items()}),
     )
 
 

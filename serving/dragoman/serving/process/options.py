@@ -22,6 +22,8 @@ from dragoman.errors import InvalidRequest
 from dragoman.search.constraints import check_tokens
 from dragoman.search.option_types import Boolean, Choice, Number, OptionType, Text, refuse_unknown
 from dragoman.search.options import DECODING_OPTIONS, DecodingOptions, from_mapping
+from dragoman.serving.process.glossaries import Glossaries, GlossaryOption, GlossaryValue
+from dragoman.serving.text.formats import TextFormat
 from dragoman.serving.text.suspicion import OnSuspicion
 from dragoman.wire import Limits
 
@@ -30,6 +32,7 @@ __all__ = ["OptionsReader", "Priority", "RequestOptions", "parse_object"]
 Priority = Literal["interactive", "batch"]
 
 NO_TASKS = Tasks()
+NO_GLOSSARIES = Glossaries({})
 _MAX_CACHED_TOKENS = 256
 _MAX_REMEMBERED_BYTES = 1024
 _MAX_DIGITS = 64
@@ -54,6 +57,9 @@ class RequestOptions:
     language_tokens: LanguageTokens = NO_LANGUAGE_TOKENS
     language_pair: str = ""
     task_prefix: str = ""
+    format: TextFormat = "text"
+    placeholders: bool = True
+    glossary: GlossaryValue | None = None
     usual: DecodingOptions | None = None
     """What `decoding` would be without options of the search: the task's, or the model's own."""
 
@@ -62,6 +68,8 @@ class RequestOptions:
         """Long lists of tokens would fill the response cache with questions instead of answers."""
         listed = len(self.decoding.prefix) + sum(map(len, self.decoding.bad_words)) + len(self.prefix_text)
         listed += len(self.task_prefix)
+        if isinstance(self.glossary, tuple):
+            listed += sum(len(source) + len(target) for source, target in self.glossary)
         return self.cache and listed <= _MAX_CACHED_TOKENS
 
     def cache_key(self, text: str) -> tuple[object, ...]:
@@ -70,20 +78,23 @@ class RequestOptions:
         return (
             *(text, self.decoding, self.prefix_text, self.split, self.alignment, self.on_suspicion),
             *(source, self.language_tokens, self.task_prefix),
+            *(self.format, self.placeholders, self.glossary),
         )
 
 
 class OptionsReader:
     """The options that this server takes for this model."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - one of each
         self,
         dimensions: Dimensions,
         defaults: DecodingOptions,
         limits: Limits,
         languages: LanguageResolver,
         tasks: Tasks = NO_TASKS,
+        glossaries: Glossaries = NO_GLOSSARIES,
     ) -> None:
+        self._glossaries = glossaries
         self.defaults = defaults
         self._dimensions, self._limits, self._languages, self._tasks = dimensions, limits, languages, tasks
         self._own: Mapping[str, OptionType] = {
@@ -99,6 +110,9 @@ class OptionsReader:
             "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "task": TASK_NAME,
             "task_prefix": TASK_PREFIX,
+            "format": Choice(get_args(TextFormat)),
+            "placeholders": Boolean(),
+            "glossary": GlossaryOption(),
         }
         self.schema: Mapping[str, OptionType] = {**DECODING_OPTIONS, **self._own}
         self._id_prefix, self._ids = (
@@ -122,10 +136,13 @@ class OptionsReader:
         refuse_unknown(given, self.schema)
         own: dict[str, Any] = {name: kind.read(name, given[name]) for name, kind in self._own.items() if name in given}
         timeout_ms = own.pop("timeout_ms", None)
+        self._glossaries.check(own.get("glossary"))
         source, target = own.get("source_language"), own.get("target_language")
         languages = self._languages.tokens(source, target)
         task_prefix, usual = chosen_task(self._tasks, self.defaults, own.pop("task", None), own.pop("task_prefix", None))
         decoding = self._decoding({name: given[name] for name in given if name not in self._own}, usual)
+        if decoding.sampling and own.get("glossary") is not None:
+            raise InvalidRequest("sampling can't enforce the terms of a glossary; leave out one of the two")
         return RequestOptions(
             decoding=languages.apply(decoding),
             usual=languages.apply(usual),

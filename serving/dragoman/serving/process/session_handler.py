@@ -109,6 +109,7 @@ class SessionHandler:
         options = bundle.options.read(frame.parts[1])
         check_sizes(raw, bundle.settings.limits)
         _check_server_options(options)
+        options = dataclasses.replace(options, placeholders=False)  # the caller puts nothing back
         prefix = [
             *options.decoding.prefix,
             *(bundle.tokenizer.encode_target(options.prefix_text) if options.prefix_text else ()),
@@ -223,6 +224,8 @@ def _check_server_options(options: RequestOptions) -> None:
         raise InvalidRequest(
             f"on_suspicion={shown(options.on_suspicion)} needs the search of the server; leave it out, or decode there"
         )
+    if options.format != "text" or options.glossary is not None:
+        raise InvalidRequest("format and glossary need the search of the server; leave them out, or decode there")
 
 
 def _step_answer(call: SessionCall) -> tuple[bytes, ...]:

@@ -42,6 +42,8 @@ class ProcessSettings:
     probe_id: str = ""
     log_level: str = "info"
     log_requests: bool = False
+    glossaries: dict[str, str] = field(default_factory=dict)
+    """TSV files by the name that requests choose them by; read when the process starts."""
 
     def to_json(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "bundle": str(self.bundle)}

@@ -22,7 +22,7 @@ _SPACE = re.compile(r"[ \t\n\r\f]+")
 def blocks_of(text: str, text_format: TextFormat, protection: Protection) -> Generator[None, None, Blocks]:
     """The blocks of a text; yields where a caller with other things to do should do them."""
     if text_format == "text":
-        return Blocks((protection.block(Draft.of_text(text)),), ("", ""))
+        return Blocks(((yield from protection.block(Draft.of_text(text))),), ("", ""))
     tokens = yield from html_tokens(text)
     texts, gaps = yield from marked_texts(tokens)
     blocks = []
@@ -30,7 +30,7 @@ def blocks_of(text: str, text_format: TextFormat, protection: Protection) -> Gen
         if number % 20 == 19:
             yield
         draft = yield from _draft(marked)
-        blocks.append(protection.block(draft))
+        blocks.append((yield from protection.block(draft)))
     return Blocks(tuple(blocks), tuple(gaps))
 
 

@@ -7,15 +7,16 @@ made to say again; then it is put back. Nothing depends on whether the model kno
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from dragoman.bundle.tokenizer import Tokenizer
 
 __all__ = ["StandIns", "placeholder_spans"]
 
 _UNITS = (
-    "km/h|kWh|kHz|MHz|GHz|min|Mbit|Gbit|kB|MB|GB|TB|km|cm|mm|nm|kg|mg|ml|cl|dl|kW|MW|mAh|ms|Hz|lb|oz|ft|in|°C|°F|°|µm|m²|m³"
-    "|m|g|t|l|L|h|s|W|V|A|K|%|‰|€|\\$|£"
+    "km/h|kWh|kHz|MHz|GHz|min|Mbit|Gbit|kB|MB|GB|TB|km|cm|mm|nm|kg|mg|ml|cl|dl|kW|MW|mAh|ms|Hz|lb|oz|ft|°C|°F|°|µm|m²|m³"
+    "|m|g|l|h|s|W|V|%|‰|€|\\$|£"
 )
 _PLACEHOLDER = re.compile(
     "|".join(
@@ -34,25 +35,39 @@ _PLACEHOLDER = re.compile(
     )
 )
 
+_CHARACTERS_BETWEEN_PAUSES = 8192
 _WANTED = 24
 _NUMBERS = (*range(2013, 1989, -1), *range(1989, 1900, -1), *range(70, 10, -1), *range(1000, 10000, 1111))
 
 
-def placeholder_spans(text: str) -> list[tuple[int, int]]:
-    """Where they are in `text`, from left to right; linear in its length."""
-    return [match.span() for match in _PLACEHOLDER.finditer(text)]
+def placeholder_spans(text: str) -> Iterator[tuple[int, int] | None]:
+    """Where they are in `text`, from left to right; linear in its length. None is a pause."""
+    start = 0
+    while start < len(text):
+        end = start + _CHARACTERS_BETWEEN_PAUSES
+        if end < len(text):  # placeholders do not go on in the next line, and seldom after a space
+            end = max(text.rfind("\n", start, end), text.rfind(" ", start, end)) + 1 or end
+        for match in _PLACEHOLDER.finditer(text, start, end):
+            yield match.span()
+        if end < len(text):
+            yield None
+        start = end
 
 
 class StandIns:
-    """Numbers that this tokenizer writes and reads with the fewest tokens."""
+    """Numbers that this tokenizer writes and reads with the fewest tokens; found when the first text needs one."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def _numbers(self) -> list[str]:
         rated = []
         for order, number in enumerate(map(str, _NUMBERS)):
-            ids = tokenizer.encode_target(number)
-            if tokenizer.decode(ids).strip() == number:
+            ids = self._tokenizer.encode_target(number)
+            if self._tokenizer.decode(ids).strip() == number:
                 rated.append((len(ids), order, number))
-        self._numbers = [number for _, _, number in sorted(rated)[:_WANTED]]
+        return [number for _, _, number in sorted(rated)[:_WANTED]]
 
     def has(self, text: str) -> bool:
         """Whether `text` is one of them."""

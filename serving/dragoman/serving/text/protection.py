@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dragoman.bundle.tokenizer import Tokenizer
@@ -75,10 +75,10 @@ class Protection:
         self._keeps_placeholders, self._glossary = keeps_placeholders, glossary
         self._can_enforce, self._widest = can_enforce and not decoding.sampling, widest
 
-    def block(self, draft: Draft) -> Block:
-        """The block to translate."""
+    def block(self, draft: Draft) -> Generator[None, None, Block]:
+        """The block to translate; yields where a caller with other things to do should do them."""
         text = "".join(draft.pieces)
-        spans = self._spans(text, draft)
+        spans = yield from self._spans(text, draft)
         if not (spans or draft.tags or self._glossary) and draft.write is str:
             return PlainBlock(text)
         text, atoms, places = self._with_stand_ins(text, spans, [at for at, _ in draft.tags])
@@ -88,12 +88,16 @@ class Protection:
         ]
         return MarkedBlock(text, tags, atoms, write=draft.write, options=self._part_options)
 
-    def _spans(self, text: str, draft: Draft) -> list[tuple[int, int, str]]:
+    def _spans(self, text: str, draft: Draft) -> Generator[None, None, list[tuple[int, int, str]]]:
         """What stand-ins take the place of, and its source."""
         found = [(at, at + 1, raw) for at, raw in draft.opaque]
         if self._keeps_placeholders:
             opaque, tags = {start for start, _, _ in found}, {place for place, _ in draft.tags}
-            for start, end in placeholder_spans(text):
+            for span in placeholder_spans(text):
+                if span is None:
+                    yield
+                    continue
+                start, end = span
                 if opaque.isdisjoint(range(start, end)) and tags.isdisjoint(range(start + 1, end)):
                     found.append((start, end, draft.write(text[start:end])))
         return sorted(found)
