@@ -1,4 +1,4 @@
-"""The Python examples of docs/client.md and README.md, run as they are written."""
+"""The Python examples of docs/client.md, docs/markup.md and README.md, run as they are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from served import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("docs/client.md", "README.md"))
+TEXT = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("docs/client.md", "docs/markup.md", "README.md"))
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 

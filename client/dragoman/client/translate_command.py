@@ -127,6 +127,7 @@ def _check(arguments: argparse.Namespace) -> None:
         (arguments.restart and not arguments.output, "--restart is for --output"),
         (arguments.stream and arguments.json, "--stream shows text as it comes; leave out --json"),
         (arguments.stream and arguments.n_best, "--stream has one hypothesis; leave out --n-best"),
+        (arguments.output and arguments.format == "html", "a page is written with > FILE; leave out --output"),
         (arguments.stream and arguments.output, "--stream is for the terminal; leave out --output"),
         (arguments.stream and arguments.decoding == "client", "--stream decodes in the server; leave out --decoding client"),
         (arguments.align and arguments.stream, "--stream shows text as it comes; leave out --align"),
@@ -234,7 +235,18 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
 def _lines(arguments: argparse.Namespace) -> Iterable[str]:
     if arguments.text:
         return list(arguments.text)
+    if arguments.format == "html":  # a page is one text
+        return [_page(arguments)]
     return read_lines(arguments.input) if arguments.input else decode_lines(sys.stdin.buffer, "standard input")
+
+
+def _page(arguments: argparse.Namespace) -> str:
+    name, raw = str(arguments.input or "standard input"), b""
+    try:
+        raw = arguments.input.read_bytes() if arguments.input else sys.stdin.buffer.read()
+        return raw.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name} can't be read: {error}") from error
 
 
 def _kept(lines: Iterable[str], sent: deque[str]) -> Iterator[str]:

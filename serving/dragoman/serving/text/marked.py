@@ -7,7 +7,7 @@ place of characters: its stand-in is translated as if it were a number, and repl
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dragoman.serving.text.document import Part
@@ -87,6 +87,7 @@ class MarkedBlock:
 
 
 _BEGAN_BEFORE, _ENDS_LATER = -2, -3
+"""Partners that stand in another part."""
 
 
 def _beyond(partner: int, first: int) -> int:
@@ -105,39 +106,67 @@ class _Restorer:
 
     def __call__(self, translation: str, links: Sequence[Link]) -> str:
         placing = Placing(self.source, translation, links)
-        inserted = [
-            (at, raw) for at, raw in zip(self._tag_places(placing, translation), (t.raw for t in self.tags), strict=True)
-        ]
-        return _woven(
-            translation, sorted(inserted, key=lambda one: one[0]), self._replaced(translation, placing), self.write
-        )
+        return _woven(translation, self._placed(placing, len(translation)), self._replaced(translation, placing), self.write)
 
-    def _tag_places(self, placing: Placing, translation: str) -> list[int]:
-        """Of each tag, in the order of the source; pairs stay nested, and tags in their order."""
-        whole = len(self.source), len(translation)
-        ranges: dict[tuple[int, int], tuple[int, int] | None] = {}
-        places: list[int] = []
-        open_ends: list[int] = []  # of the pairs that are open, the innermost last
-        floor = 0  # nothing stands before what came before it
+    def _placed(self, placing: Placing, length: int) -> list[tuple[int, str]]:
+        """All tags with their places in the translation, from left to right.
+
+        Pairs beside each other change places as their words do; pairs in each other stay so, clipped to the outer one. Tags
+        without a partner here keep their order.
+        """
+        ranges, children = self._ranges(placing, length), self._children()
+
+        def in_target_order(tags: Sequence[int]) -> Iterator[int]:
+            return iter(sorted(tags, key=lambda tag: ranges[tag][0]))
+
+        placed: list[tuple[int, str]] = []
+        floor = 0
+        open_pairs = [(in_target_order(children[-1]), length, "")]  # what is in each, where it ends, its closing tag
+        while open_pairs:
+            inside, ceiling, closing = open_pairs[-1]
+            tag = next(inside, None)
+            if tag is None:
+                open_pairs.pop()
+                if open_pairs:
+                    floor = ceiling
+                    placed.append((floor, closing))
+                continue
+            start, end = ranges[tag]
+            floor = min(max(start, floor), ceiling)
+            placed.append((floor, self.tags[tag].raw))
+            if (partner := self.tags[tag].partner) >= 0:
+                open_pairs.append((in_target_order(children[tag]), min(max(end, floor), ceiling), self.tags[partner].raw))
+        return placed
+
+    def _children(self) -> dict[int, list[int]]:
+        """Of each pair, by its first tag, what stands directly in it; −1 stands for the part."""
+        children: dict[int, list[int]] = {-1: []}
+        open_tags = [-1]
         for number, tag in enumerate(self.tags):
-            ceiling = open_ends[-1] if open_ends else whole[1]
-            if 0 <= tag.partner < number or tag.partner == _BEGAN_BEFORE:
-                at = open_ends.pop() if tag.partner >= 0 else self._point(placing, tag.at, whole)
-                floor = min(max(at, floor), open_ends[-1] if open_ends else whole[1])
-            else:
-                span = self._pair_end(tag, whole[0])
-                if span is None:
-                    at = self._point(placing, tag.at, whole)
-                    floor = min(max(at, floor), ceiling)
-                else:
-                    if span not in ranges:
-                        ranges[span] = placing.range(*span) if span[0] < span[1] else None
-                    found = ranges[span] or (self._point(placing, tag.at, whole),) * 2
-                    floor = min(max(found[0], floor), ceiling)
-                    if tag.partner >= 0:
-                        open_ends.append(min(max(found[1], floor), ceiling))
-            places.append(floor)
-        return places
+            if 0 <= tag.partner < number:
+                open_tags.pop()
+                continue
+            children[open_tags[-1]].append(number)
+            if tag.partner >= 0:
+                children[number] = []
+                open_tags.append(number)
+        return children
+
+    def _ranges(self, placing: Placing, length: int) -> list[tuple[int, int]]:
+        """What of the translation each tag encloses; nothing, at its place, for one without a partner."""
+        ranges: list[tuple[int, int]] = []
+        floor = 0  # of tags without a partner
+        for tag in self.tags:
+            span = self._pair_end(tag, len(self.source))
+            found = placing.range(*span) if span is not None and span[0] < span[1] else None
+            if found is None:
+                at = self._point(placing, tag.at, (len(self.source), length))
+                found = at, at
+            if tag.partner < 0:
+                floor = max(floor, found[0])
+                found = floor, floor
+            ranges.append(found)
+        return ranges
 
     def _pair_end(self, tag: Tag, length: int) -> tuple[int, int] | None:
         """What the pair encloses of this part; None for a tag that is no beginning of one."""

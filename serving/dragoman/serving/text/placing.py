@@ -47,8 +47,10 @@ class Placing:
             following -= 1  # it stands in a word
         if at <= self._source_words[0][0]:
             return 0
-        if following < len(self._source_words) and (found := self.range(*self._source_words[following])) is not None:
-            return found[0]
+        if following < len(self._source_words):
+            start, end = self._source_words[following]
+            if (found := self.range(max(start, at), end)) is not None:
+                return found[0]
         if following < len(self._source_words) and (found := self.range(*self._source_words[following - 1])) is not None:
             return found[1]
         return self._length
@@ -82,6 +84,6 @@ class Placing:
             return None
         words = len(self._target_words)
         scale = words / len(self._source_words)
-        begin = min(int(first * scale), words - 1)
+        begin = min(round(first * scale), words - 1)
         stop = min(max(round(behind * scale), begin + 1), words)
         return self._target_words[begin][0], self._target_words[stop - 1][1]

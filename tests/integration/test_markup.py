@@ -1,0 +1,100 @@
+"""HTML, placeholders and glossaries over gRPC, with the reference model behind the real Triton."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dragoman.client import Translator
+from dragoman.errors import InvalidRequest
+from served import Server
+
+PAGE = '<p>Tom bought a <b class="x">red</b> car.</p><!-- kept --><p>Open <code>a&lt;b</code>, please.</p>'
+
+
+@pytest.fixture
+def translator(server: Server) -> Translator:
+    return Translator(server.grpc)
+
+
+def test_a_page_keeps_its_tags(translator: Translator) -> None:
+    found = translator.translate(PAGE, format="html").text
+    assert found.startswith("<p>Tom ")
+    assert '<b class="x">' in found
+    assert (
+        found.index('<b class="x">')
+        < found.index("</b>")
+        < found.index("<!-- kept -->")
+        < found.index("<code>a&lt;b</code>")
+    )
+    assert "car" not in found
+
+
+def test_a_stream_of_a_page_is_the_page(translator: Translator) -> None:
+    whole = translator.translate(PAGE, format="html", cache=False).text
+    assert "".join(translator.stream(PAGE, format="html", cache=False)) == whole
+
+
+def test_a_link_comes_out_as_it_went_in(translator: Translator) -> None:
+    text = "See https://example.org/ÄÖ?x={1}#y or ask 👍🏽 {name}."
+    found = translator.translate(text).text
+    assert all(kept in found for kept in ("https://example.org/ÄÖ?x={1}#y", "👍🏽", "{name}"))
+    assert "https" not in translator.translate(text, placeholders=False).text
+
+
+def test_a_term_is_used_and_the_cache_knows_of_it(translator: Translator) -> None:
+    question = "Where is the station?"
+    plain = translator.translate(question).text
+    assert "Haltestelle" in translator.translate(question, glossary={"station": "Haltestelle"}).text
+    assert "Bahnhof" not in translator.translate(question, glossary=[("station", "!Bahnhof")]).text
+    assert translator.translate(question).text == plain
+    assert "Bahnhof" in plain
+
+
+def test_answers_with_terms_are_the_same_alone_and_side_by_side(translator: Translator) -> None:
+    texts = [
+        "Where is the station?",
+        "My friend is at the station.",
+        "It is raining.",
+        "Tom has a dog.",
+        "A friend of Tom.",
+    ] * 3
+    options = {"glossary": {"station": "Haltestelle", "friend": "Kumpel"}, "cache": False, "beam_size": 4}
+    together = [one.text for one in translator.translate(texts, **options)]
+    assert together == [translator.translate(text, **options).text for text in texts[:5]] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"glossary": "nobody"}, "there is no glossary 'nobody'; this server has: none"),
+        ({"glossary": [["a", "b"], ["a", "c"]]}, "contradicts"),
+        ({"glossary": [["a", "b"]] * 257}, "257 terms"),
+        ({"glossary": [["a"]]}, "pairs"),
+        ({"glossary": [["a", "b"]], "sampling": True}, "sampling can't enforce"),
+    ],
+)
+def test_impossible_glossaries_are_refused(translator: Translator, options: dict, complaint: str) -> None:
+    with pytest.raises(InvalidRequest, match=complaint):
+        translator.translate("Hello.", **options)
+
+
+def test_client_driven_decoding_refuses_formats_and_glossaries(server: Server) -> None:
+    with Translator(server.grpc, decoding="client") as translator:
+        for options in ({"format": "html"}, {"glossary": {"a": "b"}}):
+            with pytest.raises(InvalidRequest, match="client-driven decoding takes plain text"):
+                translator.translate("Hello.", **options)
+
+
+def test_the_shell_takes_pages_and_glossary_files(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<h1>The station</h1>\n<p>Where is the station?</p>\n", encoding="utf-8")
+    (tmp_path / "terms.tsv").write_text("station\tHaltestelle\n", encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("dragoman")), "translate", "--server", server.grpc]
+    command += ["--input", "page.html", "--format", "html", "--glossary", "terms.tsv"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Haltestelle") == 2
+    assert done.stdout.startswith("<h1>")

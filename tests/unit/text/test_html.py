@@ -1,0 +1,131 @@
+"""HTML: what is no text comes out as it went in, tags stay nested and on their words, nothing is too broken or too large."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pretend import planned, run, translated
+
+from dragoman.errors import InvalidRequest
+from dragoman.serving.text.html_tokens import html_tokens
+from dragoman.serving.text.links import Link
+
+PAGE = """<!DOCTYPE html>
+<html lang=en><head><title>A page &amp; more</title><script>if (a<b) { x("</p>") }</script><style>p > b {}</style></head>
+<body class='x'>
+<p>The <b>red</b> house. It is <i>here</i>, you know.</p><!-- <p>not this</p> -->
+<ul><li>One &lt; two&nbsp;three<li><a href="x?a=1&b=2">A link</a></ul>
+<pre> x  <b>y</b> </pre>Use <code>foo(&amp;)</code> now.<p translate="no">keep <b>me</b></p>
+<div class="notranslate big">and me</div>
+<img src=a.png alt="b">text<br/>more text</body></html>
+"""
+
+
+def test_a_page_comes_out_byte_for_byte_when_nothing_is_translated() -> None:
+    assert translated(PAGE) == PAGE
+
+
+def test_only_text_is_translated() -> None:
+    parts = [part.text for part in planned(PAGE).parts]
+    assert parts[:3] == ["A page & more", "The red house.", "It is here, you know."]
+    assert parts[3:5] == ["One < two\xa0three", "A link"]
+    assert re.fullmatch(r"Use \d+ now\.", parts[5])
+    assert parts[6:] == ["text", "more text"]
+
+
+def test_tags_go_where_their_words_go() -> None:
+    found = translated(
+        "<p>The <b>red</b> <i>house</i>.</p>",
+        translate=lambda _: "Das Haus ist rot.",
+        links=lambda _: [Link(0, 3, 0, 3), Link(4, 7, 13, 16), Link(8, 13, 4, 8)],
+    )
+    assert found == "<p>Das <i>Haus</i> ist <b>rot</b>.</p>"
+
+
+def test_a_tag_around_one_word_follows_it() -> None:
+    found = translated(
+        "<p>The <b>red</b> house</p>",
+        translate=lambda _: "Das Haus in Rot",
+        links=lambda _: [Link(0, 3, 0, 3), Link(4, 7, 12, 15), Link(8, 13, 4, 8)],
+    )
+    assert found == "<p>Das Haus in <b>Rot</b></p>"
+
+
+def test_without_an_alignment_tags_are_placed_in_proportion() -> None:
+    found = translated("<p>The <b>red</b> house</p>", translate=lambda _: "Das rote Haus", links=lambda _: [])
+    assert found == "<p>Das <b>rote</b> Haus</p>"
+
+
+def test_a_pair_around_several_sentences_stays_one_pair() -> None:
+    assert translated("<p>So <b>it is. Or is it? No.</b> Yes.</p>") == "<p>So <b>it is. Or is it? No.</b> Yes.</p>"
+
+
+def test_what_the_model_does_not_say_is_put_back_where_it_stood() -> None:
+    found = translated("<p>Use <code>foo</code> now.</p>", translate=lambda _: "Jetzt bitte benutzen.", links=lambda _: [])
+    assert found.count("<code>foo</code>") == 1
+
+
+def test_translated_text_is_escaped() -> None:
+    assert translated("<p>a word</p>", translate=lambda _: "<b> & co") == "<p>&lt;b&gt; &amp; co</p>"
+
+
+WORDS = st.sampled_from(["red", "house. ", " and", "&lt;", "&nbsp;x", "Ende! ", "  ", "\n", "5 km", "<", "&", "﻿", "￼"])
+_PAIRS = ["<b>", "</b>", "<i class=x>", "</i>", "<p>", "</p>", "<code>", "</code>", "<a href='?a>b'>", "</a>"]
+_OTHERS = ["<br>", "<!--x-->", "<img src=x>", "<div>", "</div>", "<script>", "</script>", "<span translate=no>", "</span>"]
+TAGS = st.sampled_from([*_PAIRS, *_OTHERS, "<pre>", "</pre>", "</", "<!", "<a '"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORDS | TAGS, max_size=30).map("".join), st.booleans())
+def test_every_tag_comes_out_once_and_pairs_stay_nested(source: str, aligned: bool) -> None:
+    def tags(text: str) -> list[str]:
+        return [token.raw for token in run(html_tokens(text)) if token.name]
+
+    links = (lambda part: [Link(at, at + 1, at, at + 1) for at in range(len(part))]) if aligned else (lambda _: [])
+    found = translated(source, translate=lambda part: part[::-1] if not aligned else part, links=links)
+    assert sorted(tags(found)) == sorted(tags(source))
+    if aligned:
+        assert tags(found) == tags(source)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("<>/!-?ab'\"= \n&;#"), max_size=60))
+def test_tokens_are_the_source_whatever_it_is(source: str) -> None:
+    assert "".join(token.raw for token in run(html_tokens(source))) == source
+
+
+N = 100_000
+HOSTILE = {
+    "ten thousand nested tags": "<b>" * 10_000 + "word" + "</b>" * 10_000,
+    "ten thousand nested blocks": "<div>" * 10_000 + "word",
+    "one endless tag": "<a " + "x" * N,
+    "one endless attribute": "<a b='" + "x" * N + "'>word</a>",
+    "attributes": "<a" + " b=1" * (N // 4) + ">word",
+    "opened and never closed": "<" * N,
+    "comments": "<!--" * (N // 4),
+    "quotes": "<a '" * (N // 4),
+    "slashes": "<a/" * (N // 3),
+    "entities": "&" * N,
+    "code": "<code>" * (N // 6),
+    "crossing pairs": "<b><i>x</b></i> " * (N // 16),
+    "tagged words": "<i>w</i> " * (N // 9),
+    "atoms": "x <code>a</code> " * (N // 17),
+    "scripts": "<script>" + "</scrip" * (N // 7),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_markup_takes_linear_time_and_comes_out_whole(name: str) -> None:
+    began_s = time.process_time()
+    found = translated(HOSTILE[name])
+    assert time.process_time() - began_s < 4.0  # what is quadratic takes minutes
+    assert sorted(re.findall("<[a-z/][^>]*>", found)) == sorted(re.findall("<[a-z/][^>]*>", HOSTILE[name]))
+
+
+def test_a_word_beyond_the_model_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="a word of"):
+        translated("<p>" + "x" * 50_000)
