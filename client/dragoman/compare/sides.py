@@ -126,13 +126,13 @@ class BundleSide:
         self._flags = [*flags, *(() if beam_size is None else ("--beam", str(beam_size)))]
         self._address = self._ready()
         self.name = f"dragoman, bundle {bundle.resolve().name}"
-        self._overhead_s = min(self._timed(["."])[1] for _ in range(3))
 
     def translate(self, texts: Sequence[str]) -> Run:
-        """The start of the client process, measured with one short line, is not counted."""
+        """The start of the client process, measured with one short line just before, is not counted."""
+        _, start_s = self._timed(["."])
         with _watched(self._process.pid) as peak:
             found, seconds = self._timed(texts)
-        return Run(tuple(found), max(seconds - self._overhead_s, 1e-9), peak.bytes)
+        return Run(tuple(found), max(seconds - start_s, 1e-9), peak.bytes)
 
     def close(self) -> None:
         """Drain and end the server."""
