@@ -309,11 +309,6 @@ def test_special_tokens_must_be_in_the_vocabulary(checkpoint: Path) -> None:
     assert "decoder_start token 53" in refusal(checkpoint)
 
 
-def test_several_end_tokens_are_refused(checkpoint: Path) -> None:
-    rewrite_json(checkpoint / "config.json", lambda c: c.update(eos_token_id=[0, 1]))
-    assert "eos_token_id is [0, 1]" in refusal(checkpoint)
-
-
 def test_impossible_generation_settings_are_refused(checkpoint: Path) -> None:
     (checkpoint / "generation_config.json").write_text('{"num_beams": 0, "eos_token_id": 0, "pad_token_id": 52}')
     assert "beam_size=0" in refusal(checkpoint)

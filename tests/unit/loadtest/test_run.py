@@ -129,9 +129,9 @@ def test_streams_are_timed_token_by_token() -> None:
     figures = result.figures
     assert figures.first_token is not None
     assert figures.per_token is not None
-    assert 0.05 <= figures.first_token.p50 < 0.08
-    assert 0.05 <= figures.per_token.p50 < 0.08
-    assert 0.15 <= figures.latency.p50 < 0.2
+    assert 0.05 <= figures.first_token.p50 < 0.14
+    assert 0.05 <= figures.per_token.p50 < 0.14
+    assert 0.15 <= figures.latency.p50 < 0.3
     assert figures.target_token_rate == pytest.approx(60, rel=0.15)
 
 
