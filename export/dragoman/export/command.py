@@ -33,6 +33,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="SOURCE", help="the trained model: a directory or a file (docs/export.md)")
     add("--output", type=Path, required=True, metavar="BUNDLE", help="the directory to write")
+    add("--force", action="store_true", help="replace an existing bundle")
+    add("--json", action="store_true", help="print the manifest as JSON instead of tables")
+    _declare_graphs(parser.add_argument_group("the graphs"))
+    _declare_model(parser.add_argument_group("the model"))
+    _declare_check(parser.add_argument_group("the check against the original"))
+    _declare_source(parser.add_argument_group("the format of SOURCE"))
+
+
+def _declare_graphs(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add("--precision", choices=typing.get_args(Precision), default="fp32", help="of weights and arithmetic (default: fp32)")
     add(
         "--target",
@@ -49,12 +59,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="GPU generation to build TensorRT engines for, e.g. 8.6; give it again for several",
     )
     add(
+        "--lowering",
+        choices=("native", "portable"),
+        help="what the CPU runs: custom operators (native, the default where they are built) or standard ones (portable, "
+        "slower, for a server without dragoman's operators; docs/operators.md)",
+    )
+    add(
         "--shortlist",
         type=Path,
         metavar="FILE",
         help="text in the target language, one sentence per line: only its tokens and single characters are generated, "
         "which is faster where the vocabulary is large; what it loses is measured (docs/bundle.md)",
     )
+
+
+def _declare_model(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     for side in ("source", "target"):
         add(
             f"--max-{side}-tokens",
@@ -62,25 +82,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
             metavar="N",
             help=f"longest {side} (default: as many tokens as the model has positions; 512 where it has no limit)",
         )
-    add(
-        "--verify-file",
-        type=Path,
-        metavar="FILE",
-        help="sentences to check with, one per line, references after tabs (default: sentences that come with dragoman)",
-    )
-    add(
-        "--max-quality-loss",
-        type=float,
-        metavar="POINTS",
-        help="for fp16, int8 and shortlists: BLEU points that may be lost against the references, or chrF points against "
-        "the original's output when there are none (default: 1 and 25)",
-    )
-    add(
-        "--lowering",
-        choices=("native", "portable"),
-        help="what the CPU runs: custom operators (native, the default where they are built) or standard ones (portable, "
-        "slower, for a server without dragoman's operators; docs/operators.md)",
-    )
     add(
         "--segmentation",
         choices=typing.get_args(Segmentation),
@@ -94,6 +95,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help='what stands before every text, for models of several tasks such as T5: "summarize: " (a request may name '
         "another task or prefix; docs/export.md)",
     )
+
+
+def _declare_check(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--verify-file",
+        type=Path,
+        metavar="FILE",
+        help="sentences to check with, one per line, references after tabs (default: sentences that come with dragoman)",
+    )
+    add(
+        "--max-quality-loss",
+        type=float,
+        metavar="POINTS",
+        help="for fp16, int8 and shortlists: BLEU points that may be lost against the references, or chrF points against "
+        "the original's output when there are none (default: 1 and 25)",
+    )
+
+
+def _declare_source(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--format",
         metavar="NAME",
@@ -110,8 +132,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the sentencepiece model, if not beside SOURCE; give it again for a target language with another one",
     )
-    add("--force", action="store_true", help="replace an existing bundle")
-    add("--json", action="store_true", help="print the manifest as JSON instead of tables")
 
 
 def run(arguments: argparse.Namespace) -> int:
