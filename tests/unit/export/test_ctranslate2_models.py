@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ctranslate2_models import CTRANSLATE2_FAMILIES, write_ctranslate2
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.checkpoint import Checkpoint, TokenLimits, read_checkpoint
 from dragoman.export.verification.ctranslate2_model import CTranslate2Judge
-from dragoman.export.verification.eager import EagerModel
+from dragoman.export.verification.eager import EagerModel, threads_for
 
 SHAPES: list[tuple[str, str | None, dict[str, Any]]] = [
     *((family, "int8", {}) for family in CTRANSLATE2_FAMILIES),
@@ -81,6 +82,40 @@ def test_the_tokenizer_and_the_languages_are_those_of_the_vocabulary(tmp_path: P
     if checkpoint.languages is not None:
         for code, token in checkpoint.languages.tokens.items():
             assert words[token].strip("_") == code
+
+
+def test_a_narrow_model_is_computed_on_one_thread_and_the_others_come_back(tmp_path: Path) -> None:
+    model = read_checkpoint(write_ctranslate2(tmp_path / "model", "BART")).model
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with threads_for(model.config):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with threads_for(dataclasses.replace(model.config, d_model=512)):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_gelu_with_a_sigmoid_is_that_of_ctranslate2(tmp_path: Path) -> None:
+    """No converter of transformers writes it for these families: the code of gelu in a model is changed to it."""
+    directory = write_ctranslate2(tmp_path / "model", "BART", shape={"activation_function": "gelu"})
+    content = bytearray((directory / "model.bin").read_bytes())
+    for side in (b"encoder", b"decoder"):
+        name = side + b"/activation\0"
+        place = content.index(struct.pack("<H", len(name)) + name) + 2 + len(name)  # rank 0, type, length, the code
+        assert content[place + 6] == 3
+        content[place + 6] = 4
+    (directory / "model.bin").write_bytes(content)
+    checkpoint = read_checkpoint(directory)
+    assert checkpoint.config.activation == "gelu_sigmoid"
+    batch = sources(checkpoint)
+    assert_same_answers(directory, checkpoint, batch)
+    target = tuple(batch[1])
+    theirs = CTranslate2Judge(directory, checkpoint.config, checkpoint.tokens).log_probs(batch[0], target)
+    ours = EagerModel(checkpoint.model, checkpoint.tokens).log_probs(batch[0], target)
+    np.testing.assert_allclose(ours[np.isfinite(ours)], theirs[np.isfinite(theirs)], rtol=1e-4, atol=1e-4)
 
 
 def test_a_vocabulary_map_changes_nothing(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dragoman.export.transformer import AttentionShape, Transformer
 from dragoman.export.transformer.attention import attention_weights, split_heads, within
 from dragoman.export.transformer.forced import aligning_heads
 from dragoman.export.transformer.layers import Step
-from dragoman.export.verification.eager import EagerModel
+from dragoman.export.verification.eager import EagerModel, threads_for
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["find_alignment"]
@@ -70,7 +70,8 @@ def find_alignment(
         for at, (source, answer) in enumerate(zip(chosen, answers, strict=True)):
             text = [place for place, token in enumerate(source) if token not in silent]
             if len(text) > 1 and len(answer) > 1:
-                samples.append(_sample(model, tokens, source, answer, text))
+                with threads_for(model.config):
+                    samples.append(_sample(model, tokens, source, answer, text))
             advance((at + 1) / len(chosen))
     links = sum(len(sample.targets) for sample in samples)
     if links < FEWEST_LINKS:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
-from dragoman.export.transformer import KeyValue, Transformer
+from dragoman.export.transformer import KeyValue, Transformer, TransformerConfig
 from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
 from dragoman.export.verification.decoding import Best, decode
 from dragoman.search import DecodingOptions
 
-__all__ = ["EagerModel"]
+__all__ = ["EagerModel", "threads_for"]
 
 _CACHE_STEP = 32
+_WIDTH_FOR_THREADS = 512
+"""Narrower models have products so small that threads wait longer than they compute, above all on a busy CPU."""
+
+
+@contextmanager
+def threads_for(config: TransformerConfig) -> Iterator[None]:
+    """torch computes a narrow model on one thread, and goes on with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if config.d_model < _WIDTH_FOR_THREADS else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class EagerModel:
@@ -26,19 +40,21 @@ class EagerModel:
 
     def __init__(self, transformer: Transformer, tokens: SpecialTokens) -> None:
         self._tokens, self._vocabulary = tokens, transformer.config.target_vocabulary
-        self._stepper = _EagerStepper(transformer)
+        self._config, self._stepper = transformer.config, _EagerStepper(transformer)
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
-        answers = decode(self._stepper, sources, options, self._tokens, self._vocabulary)
+        with threads_for(self._config):
+            answers = decode(self._stepper, sources, options, self._tokens, self._vocabulary)
         return [answer.tokens for answer in answers]
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
-        self._stepper.start([source])
         alone = np.zeros(1, np.int64)
         rows = []
-        for position, token in enumerate([self._tokens.decoder_start, *target[:-1]]):
-            logits = self._stepper.logits(np.array([[token]]), np.array([position]), alone, alone[None])
-            rows.append(logits.log_softmax(-1).numpy())
+        with threads_for(self._config):
+            self._stepper.start([source])
+            for position, token in enumerate([self._tokens.decoder_start, *target[:-1]]):
+                logits = self._stepper.logits(np.array([[token]]), np.array([position]), alone, alone[None])
+                rows.append(logits.log_softmax(-1).numpy())
         return np.concatenate(rows)
 
 

@@ -18,7 +18,7 @@ from dragoman.export.transformer.config import Activation
 
 __all__ = ["CTranslate2Model", "CTranslate2Weights", "OurNames"]
 
-ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu"}
+ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu", 4: "gelu_sigmoid"}
 SIDES = ("encoder", "decoder")
 
 SETTINGS = re.compile(
