@@ -62,7 +62,7 @@ def feeds(manifest: Manifest, shape: StepShape) -> dict[str, Any]:
         return {
             **fed,
             **{name: fed[name].ravel() for name in ("tokens", "positions")},
-            "asked": np.zeros((rows, 0), np.int64),
+            "scored_tokens": np.zeros((rows, 0), np.int64),
             "slots": np.arange(own, dtype=np.int32).reshape(rows, shape.cache),
             "self_cache": draw.standard_normal((sizes.decoder_layers, own, slot), np.float32),
             "source_starts": np.arange(0, cross, shape.source, dtype=np.int32),

@@ -37,7 +37,7 @@ class FakeRuntime:
     ) -> None:
         self.vocabulary, self.max_candidates = vocabulary, max_candidates
         self.calls_at_once, self.rows_together, self.pads = calls_at_once, rows_together, pads
-        self.can_ask, self.is_lost = True, False
+        self.can_score_tokens, self.is_lost = True, False
         self.forced: FakeForced | None = FakeForced(self)
         self.computing = contextlib.nullcontext()
 
@@ -128,16 +128,16 @@ class FakeDecoder:
         self._last = best[:, :1], positions.copy(), parents, candidates
         return _of(logits, best)
 
-    def step_asking(
+    def step_scoring(
         self,
         tokens: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int64],
         parents: npt.NDArray[np.int64],
         candidates: int,
-        asked: npt.NDArray[np.int64],
+        scored_tokens: npt.NDArray[np.int64],
     ) -> TopTokens:
         logits = self._logits(tokens, positions, parents)
-        wanted = asked.reshape(len(logits), -1)
+        wanted = scored_tokens.reshape(len(logits), -1)
         best, more = _of(logits, np.argsort(-logits, axis=1, kind="stable")[:, :candidates]), _of(logits, wanted)
         for numbers in (more.log_probs, more.logits):
             numbers[wanted < 0] = -np.inf

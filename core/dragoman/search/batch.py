@@ -92,11 +92,11 @@ class SearchBatch(ABC):
             self._most_needed = int(self._need[: self._count].max(initial=1))
         return self._most_needed
 
-    @property
-    def asked(self) -> Ids | None:
+    def scored_tokens(self) -> Ids | None:
         """(sequences, width, any number): tokens whose log-probabilities the next step must give, too; -1 for none.
 
         They come behind the candidates, in this order, with log-probabilities of -inf where there is none.
+        A step that can give them takes what this returned right before it.
         """
         return None
 
@@ -145,8 +145,8 @@ class SearchBatch(ABC):
     def advance(self, best_tokens: Ids | npt.NDArray[np.int32], best_log_probs: Scores, best_logits: Scores) -> list[int]:
         """Take the best next tokens of each row, best first, any shape that reads as (sequences, width, candidates).
 
-        What was `asked` stands behind them. Returns the sequences that are done, highest first, so that they can `leave` in
-        this order.
+        The `scored_tokens` of this step stand behind them. Returns the sequences that are done, highest first, so that they
+        can `leave` in this order.
         """
         self._catch_up()
         n, shape = self._count, (self._count, self.width, -1)

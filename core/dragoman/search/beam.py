@@ -23,8 +23,8 @@ _NEVER = np.float32(-1.0e9)
 """Marks what must not win; finite, so that it can be added and compared."""
 
 
-_ASKED_TOGETHER = 4
-"""Tokens that are asked for come in multiples of this, so that steps have few shapes."""
+_SCORED_TOGETHER = 4
+"""Scored tokens come in multiples of this, so that steps have few shapes."""
 
 _NONE: Mapping[int, list[Candidate]] = {}
 
@@ -69,7 +69,7 @@ class BeamBatch(SearchBatch):
         self._full = 0  # sequences that have all the hypotheses they need
         self._trackers: list[PhraseTracker | None] = []  # of sequences with phrases that must occur
         self._with_phrases = 0  # sequences that have some
-        self._asked = 0  # columns behind the candidates
+        self._scored_columns = 0  # columns behind the candidates
         self._shrinks = 1.0  # the most that a length penalty makes of a score: a negative one multiplies
 
     def hypotheses(self, sequence: int) -> tuple[Hypothesis, ...]:
@@ -113,18 +113,17 @@ class BeamBatch(SearchBatch):
         self._with_phrases -= self._trackers[sequence] is not None
         super().leave(sequence)
 
-    @property
-    def asked(self) -> Ids | None:
-        self._asked = 0
+    def scored_tokens(self) -> Ids | None:
+        self._scored_columns = 0
         if not self._with_phrases:
             return None
-        asked = [[()] * self.width if tracker is None else tracker.asked for tracker in self._trackers]
-        most = max(len(tokens) for rows in asked for tokens in rows)
-        self._asked = -(-most // _ASKED_TOGETHER) * _ASKED_TOGETHER
-        if not self._asked:
+        wanted = [[()] * self.width if tracker is None else tracker.scored_tokens for tracker in self._trackers]
+        most = max(len(tokens) for rows in wanted for tokens in rows)
+        self._scored_columns = -(-most // _SCORED_TOGETHER) * _SCORED_TOGETHER
+        if not self._scored_columns:
             return None
-        flat = [[*tokens, *[NO_TOKEN] * (self._asked - len(tokens))] for rows in asked for tokens in rows]
-        return np.array(flat, np.int64).reshape(self._count, self.width, self._asked)
+        flat = [[*tokens, *[NO_TOKEN] * (self._scored_columns - len(tokens))] for rows in wanted for tokens in rows]
+        return np.array(flat, np.int64).reshape(self._count, self.width, self._scored_columns)
 
     def _tracker(self, options: DecodingOptions) -> PhraseTracker | None:
         return PhraseTracker(options.phrases, self._ends, self.width) if options.phrases else None
@@ -172,7 +171,7 @@ class BeamBatch(SearchBatch):
 
     def _constrained_choices(self, live: slice | Ids, tokens: Ids, scores: Scores) -> dict[int, list[Candidate]]:
         """By its place in `live`: what may continue each sequence with phrases, best first."""
-        found, behind = {}, tokens.shape[-1] - self._asked
+        found, behind = {}, tokens.shape[-1] - self._scored_columns
         for at, sequence in enumerate(self._every[live].tolist()):
             if (tracker := self._trackers[sequence]) is not None:
                 own = [*range(min(int(self._need[sequence]), behind)), *range(behind, tokens.shape[-1])]

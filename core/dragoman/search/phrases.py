@@ -45,7 +45,7 @@ class PhraseTable:
         self._states: list[_State] = []
         self._numbers: dict[_State, int] = {}
         self._next: dict[tuple[int, int], int] = {}
-        self.asked: list[tuple[int, ...]] = []
+        self.following: list[tuple[int, ...]] = []
         """By state: tokens that would bring a row further."""
         self.bank: list[int] = []
         """By state: how many phrase tokens a row has."""
@@ -87,7 +87,7 @@ class PhraseTable:
             self._states.append(state)
             met = sum(weight for phrase, weight in enumerate(self._weights) if state.met >> phrase & 1)
             self.bank.append(met + max((count for _, _, count in state.begun), default=0))
-            self.asked.append(tuple(dict.fromkeys(self._wanted(state))))
+            self.following.append(tuple(dict.fromkeys(self._wanted(state))))
         return number
 
     def _wanted(self, state: _State) -> Iterable[int]:
@@ -123,9 +123,9 @@ class PhraseTracker:
         self._rows = [0] * width
 
     @property
-    def asked(self) -> list[tuple[int, ...]]:
+    def scored_tokens(self) -> list[tuple[int, ...]]:
         """Of each row, the tokens whose log-probabilities the next step must give, however low they are."""
-        return [self._table.asked[state] for state in self._rows]
+        return [self._table.following[state] for state in self._rows]
 
     def candidates(self, tokens: Sequence[list[int]], scores: Sequence[list[float]], dead: float) -> list[Candidate]:
         """Best first: `tokens` and `scores` (rows, any number) of the rows that may be continued; one may be named twice."""

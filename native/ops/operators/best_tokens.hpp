@@ -17,32 +17,32 @@ namespace dragoman {
 constexpr std::int64_t kTokensAtOnce = 8192, kRowsAtOnce = 48;
 
 // Tokens that a caller wants to know the logits of, whether they are among the best or not: (rows, count), −1 for none.
-struct Asked {
+struct ScoredTokens {
   const std::int64_t* tokens = nullptr;
   std::int64_t count = 0;
 };
 
-inline Asked asked_for(const Tensor& asked, std::int64_t rows, std::int64_t vocabulary) {
-  if (asked.rank == 0 || asked.sizes[1] == 0) return {};
-  require(asked.sizes[0] == rows, "asked must have a row for each row of the inputs");
-  const Asked found{asked.as<std::int64_t>(), asked.sizes[1]};
+inline ScoredTokens scored_in(const Tensor& input, std::int64_t rows, std::int64_t vocabulary) {
+  if (input.rank == 0 || input.sizes[1] == 0) return {};
+  require(input.sizes[0] == rows, "scored tokens must have a row for each row of the inputs");
+  const ScoredTokens found{input.as<std::int64_t>(), input.sizes[1]};
   for (std::int64_t at = 0; at < rows * found.count; ++at)
-    require(found.tokens[at] >= -1 && found.tokens[at] < vocabulary, "a token that is asked for is not in the vocabulary");
+    require(found.tokens[at] >= -1 && found.tokens[at] < vocabulary, "a scored token is not in the vocabulary");
   return found;
 }
 
 // scale · x Wᵀ + b: x (rows, inputs), perhaps a bias (vocabulary): the `candidates` (1) largest of each row, best first, and
-// behind them those of `asked` in its order, token 0 and −∞ for none.
+// behind them the scored tokens in their order, token 0 and −∞ for none.
 template <class Weights>
 void find_best(const Context& context, const Tensor& x, const Weights& weights, float scale, const Tensor& candidates,
-               const Tensor& bias, const Tensor& asked_tokens) {
+               const Tensor& bias, const Tensor& scored_tokens) {
   const std::int64_t rows = x.sizes[0], vocabulary = weights.outputs;
   require(candidates.sizes[0] == 1, "candidates must be one number");
   const std::int64_t wanted = candidates.as<std::int64_t>()[0];
   const float* added = bias_for(bias, vocabulary);
   require(wanted > 0 && wanted <= vocabulary, "candidates must be at least one and no more than the vocabulary");
-  const Asked asked = asked_for(asked_tokens, rows, vocabulary);
-  const std::int64_t columns = wanted + asked.count;
+  const ScoredTokens scored = scored_in(scored_tokens, rows, vocabulary);
+  const std::int64_t columns = wanted + scored.count;
   auto* tokens = context.output<std::int64_t>(0, rows, columns);
   auto* log_probs = context.output<float>(1, rows, columns);
   auto* best_logits = context.output<float>(2, rows, columns);
@@ -67,19 +67,19 @@ void find_best(const Context& context, const Tensor& x, const Weights& weights, 
         if (token == 0) best_of[number].clear();
         best_of[number].add(logits + number * count, added == nullptr ? nullptr : added + token, token, count, wanted);
       });
-      for (std::int64_t at = row * asked.count; at < (row + some) * asked.count; ++at) {
-        const std::int64_t place = asked.tokens[at] - token;
+      for (std::int64_t at = row * scored.count; at < (row + some) * scored.count; ++at) {
+        const std::int64_t place = scored.tokens[at] - token;
         if (place < 0 || place >= count) continue;
-        const std::int64_t number = at / asked.count;
+        const std::int64_t number = at / scored.count;
         const float logit = logits[(number - row) * count + place] + (added == nullptr ? 0.0f : added[token + place]);
-        best_logits[number * columns + wanted + at % asked.count] = logit;
+        best_logits[number * columns + wanted + at % scored.count] = logit;
       }
     }
     for (std::int64_t number = 0; number < some; ++number, ++row) {
       const Best found{tokens + row * columns, log_probs + row * columns, best_logits + row * columns};
       best_of[number].write(wanted, found);
-      for (std::int64_t at = 0; at < asked.count; ++at) {
-        const std::int64_t token = asked.tokens[row * asked.count + at], column = wanted + at;
+      for (std::int64_t at = 0; at < scored.count; ++at) {
+        const std::int64_t token = scored.tokens[row * scored.count + at], column = wanted + at;
         if (token < 0) found.logits[column] = kLowest;
         found.tokens[column] = token < 0 ? 0 : token;
         found.log_probs[column] = token < 0 ? kLowest : found.logits[column] - best_of[number].normaliser();
@@ -88,8 +88,8 @@ void find_best(const Context& context, const Tensor& x, const Weights& weights, 
   }
 }
 
-// In int8: x (rows, inputs), tiles, scale and offset (vocabulary), candidates (1), and perhaps a bias (vocabulary) and tokens
-// that are asked for (rows, any number).
+// In int8: x (rows, inputs), tiles, scale and offset (vocabulary), candidates (1), and perhaps a bias (vocabulary) and scored
+// tokens (rows, any number).
 struct BestOutputs {
   static constexpr const char* kName = "BestOutputs";
   static constexpr ElementType kInputs[] = {ElementType::kFloat, ElementType::kInt8,  ElementType::kFloat,
@@ -111,7 +111,7 @@ struct BestOutputs {
   }
 };
 
-// In float32: x (rows, inputs), tiles, candidates (1), and perhaps a bias (vocabulary) and tokens that are asked for (rows,
+// In float32: x (rows, inputs), tiles, candidates (1), and perhaps a bias (vocabulary) and scored tokens (rows,
 // any number).
 struct FloatBestOutputs {
   static constexpr const char* kName = "FloatBestOutputs";

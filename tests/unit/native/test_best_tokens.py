@@ -109,7 +109,7 @@ def test_a_vocabulary_of_nllb_is_no_multiple_of_eight() -> None:
 @pytest.mark.parametrize("name", ["BestOutputs", "FloatBestOutputs"])
 @pytest.mark.parametrize("rows", [1, 49, 100])
 @pytest.mark.parametrize("biased", [False, True])
-def test_tokens_that_are_asked_for_stand_behind_the_best(name: str, rows: int, biased: bool) -> None:
+def test_scored_tokens_stand_behind_the_best(name: str, rows: int, biased: bool) -> None:
     vocabulary = 9001
     x, weights = floats(rows, 16), floats(vocabulary, 16)
     quantised = np.round(weights * 20).clip(-63, 63).astype(np.int8)
@@ -118,27 +118,27 @@ def test_tokens_that_are_asked_for_stand_behind_the_best(name: str, rows: int, b
     stored, more = ((in_float_tiles(weights),), {"vocabulary": vocabulary}) if name.startswith("Float") else (integers, {})
     bias = floats(vocabulary) if biased else None
     every = run(name, x, *stored, np.array([vocabulary]), bias, outputs=BEST, **more)
-    asked = random.integers(-1, vocabulary, (rows, 3))
-    asked[0] = [0, vocabulary - 1, -1]
-    found = run(name, x, *stored, np.array([4]), bias, asked, outputs=BEST, **more)
+    scored_tokens = random.integers(-1, vocabulary, (rows, 3))
+    scored_tokens[0] = [0, vocabulary - 1, -1]
+    found = run(name, x, *stored, np.array([4]), bias, scored_tokens, outputs=BEST, **more)
     order = np.argsort(every[0], axis=1)  # the place of each token among all
-    places = np.take_along_axis(order, np.maximum(asked, 0), 1)
-    np.testing.assert_array_equal(found[0], np.concatenate([every[0][:, :4], np.maximum(asked, 0)], 1))
+    places = np.take_along_axis(order, np.maximum(scored_tokens, 0), 1)
+    np.testing.assert_array_equal(found[0], np.concatenate([every[0][:, :4], np.maximum(scored_tokens, 0)], 1))
     for numbers, all_numbers in zip(found[1:], every[1:], strict=True):
-        expected = np.where(asked < 0, -np.inf, np.take_along_axis(all_numbers, places, 1))
+        expected = np.where(scored_tokens < 0, -np.inf, np.take_along_axis(all_numbers, places, 1))
         np.testing.assert_array_equal(numbers, np.concatenate([all_numbers[:, :4], expected], 1))
 
 
-@pytest.mark.parametrize("asked", [np.full((2, 1), 70), np.full((2, 1), -2), np.zeros((3, 1), np.int64)])
-def test_tokens_that_the_vocabulary_lacks_are_not_looked_up(asked: Array) -> None:
-    with pytest.raises(Exception, match="asked"):
+@pytest.mark.parametrize("scored_tokens", [np.full((2, 1), 70), np.full((2, 1), -2), np.zeros((3, 1), np.int64)])
+def test_tokens_that_the_vocabulary_lacks_are_not_looked_up(scored_tokens: Array) -> None:
+    with pytest.raises(Exception, match="scored"):
         run(
             "FloatBestOutputs",
             floats(2, 16),
             in_float_tiles(floats(70, 16)),
             np.array([4]),
             None,
-            asked,
+            scored_tokens,
             outputs=BEST,
             vocabulary=70,
         )

@@ -37,16 +37,16 @@ class Decoding:
 
     def step(self) -> None:
         batch, k = self.batch, self.batch.candidates
-        asked = batch.asked
-        best = np.zeros((3, len(batch), batch.width, k + (0 if asked is None else asked.shape[-1])))
+        scored_tokens = batch.scored_tokens()
+        best = np.zeros((3, len(batch), batch.width, k + (0 if scored_tokens is None else scored_tokens.shape[-1])))
         for group, (source, rows) in enumerate(self._standing):
             fed = zip(batch.parents[group].tolist(), batch.tokens[group].tolist(), strict=True)
             rows[:] = [[*rows[parent], token] for parent, token in fed]
             for number, row in enumerate(rows):
                 said = logits(source, row)
                 order = np.argsort(-said, kind="stable")[:k]
-                if asked is not None:
-                    order = np.concatenate([order, asked[group, number]])
+                if scored_tokens is not None:
+                    order = np.concatenate([order, scored_tokens[group, number]])
                 log_probs = said - np.log(np.exp(said).sum())
                 best[:, group, number] = np.where(
                     order < 0, [[0], [-np.inf], [-np.inf]], [order, log_probs[order], said[order]]

@@ -59,7 +59,7 @@ class NativeStepper:
                 "source_lengths": self._lengths,
                 "cross_cache": self._cross,
                 "candidates": np.array([candidates], np.int64),
-                "asked": np.zeros((rows, 0), np.int64),
+                "scored_tokens": np.zeros((rows, 0), np.int64),
             }
         )
 

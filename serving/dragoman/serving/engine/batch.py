@@ -242,8 +242,8 @@ class DecodingBatch:
             # A best token is forbidden, which is rare: the same step again, with more to choose from.
         wanted = _rounded(search.candidates, search.choices if most is None else most)
         inputs = search.tokens, search.positions, search.parents, wanted
-        asked = search.asked
-        best = self._decoder.step(*inputs) if asked is None else self._decoder.step_asking(*inputs, asked)
+        scored_tokens = search.scored_tokens()
+        best = self._decoder.step(*inputs) if scored_tokens is None else self._decoder.step_scoring(*inputs, scored_tokens)
         return search.advance(best.tokens, best.log_probs, best.logits)
 
     def _note_first_tokens(self, now: float) -> None:

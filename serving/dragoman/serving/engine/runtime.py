@@ -66,15 +66,15 @@ class Decoder(Protocol):
     ) -> TopTokens:
         """Feed one token to each row."""
 
-    def step_asking(
+    def step_scoring(
         self,
         tokens: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int64],
         parents: npt.NDArray[np.int64],
         candidates: int,
-        asked: npt.NDArray[np.int64],  # (sequences, width, any number): token ids, -1 for none
+        scored_tokens: npt.NDArray[np.int64],  # (sequences, width, any number): token ids, -1 for none
     ) -> TopTokens:
-        """`step`; behind the candidates come the tokens that are `asked`. Only of a runtime that `can_ask`."""
+        """`step`; behind the candidates stand the `scored_tokens`. Only of a runtime that `can_score_tokens`."""
 
     def step_on(self) -> TopTokens:
         """Feed each row the best token of the last step, for as many candidates; the batch is the same, and width is 1."""
@@ -139,7 +139,7 @@ class Runtime(Protocol):
         """Whether its device has failed for good: only another process can use it again."""
 
     @property
-    def can_ask(self) -> bool:
+    def can_score_tokens(self) -> bool:
         """Whether a step gives the log-probabilities of chosen tokens, too: phrases that must occur need it."""
 
     @property

@@ -19,7 +19,7 @@ from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
 
-__all__ = ["NativeDecoder", "can_ask"]
+__all__ = ["NativeDecoder", "can_score_tokens"]
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -80,9 +80,9 @@ class PagedMemory:
 _MAP_NORESERVE = 0x4000  # Python names it from 3.11 on
 
 
-def can_ask(session: Any) -> bool:  # noqa: ANN401 - onnxruntime has no types
+def can_score_tokens(session: Any) -> bool:  # noqa: ANN401 - onnxruntime has no types
     """Whether a step of this graph can give the log-probabilities of chosen tokens; older ones can't."""
-    return any(given.name == "asked" for given in session.get_inputs())
+    return any(given.name == "scored_tokens" for given in session.get_inputs())
 
 
 class _Bound:
@@ -93,14 +93,14 @@ class _Bound:
         decoder: NativeDecoder,
         session: Any,  # noqa: ANN401 - onnxruntime has no types
         candidates: int,
-        asked: int | None,
+        scored: int | None,
     ) -> None:
-        """`asked` tokens of each row; None where the graph does not take them."""
+        """`scored` tokens of each row; None where the graph does not take them."""
         sequences = decoder.sequences
         rows = sequences * decoder.width
         self.binding = session.io_binding()
         self.candidates = np.array([candidates], np.int64)
-        shape = (rows, candidates + (asked or 0))
+        shape = (rows, candidates + (scored or 0))
         self.best = TopTokens(np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
         # A greedy step's best tokens are the next one's input: they lie in the same memory.
         self.tokens = self.best.tokens.reshape(-1) if shape[1] == 1 else np.zeros(rows, np.int64)
@@ -113,9 +113,9 @@ class _Bound:
         self._bind_input("source_lengths", decoder.lengths[:sequences])
         self._bind_input("cross_cache", decoder.cross.tensor)
         self._bind_input("candidates", self.candidates)
-        if asked is not None:
-            self.asked = np.zeros((rows, asked), np.int64)
-            self._bind_input("asked", self.asked)
+        if scored is not None:
+            self.scored_tokens = np.zeros((rows, scored), np.int64)
+            self._bind_input("scored_tokens", self.scored_tokens)
         for name, array in (("tokens", self.best.tokens), ("log_probs", self.best.log_probs), ("logits", self.best.logits)):
             self.binding.bind_output(f"best_{name}", "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
 
@@ -141,8 +141,8 @@ class NativeDecoder:
         rows = sequences * width
         self.width, self.sequences = width, 0
         self._session = session
-        self._can_ask = can_ask(session)
-        self._bound: dict[tuple[int, int, int], _Bound] = {}  # by sequences, candidates and tokens asked for
+        self._can_score_tokens = can_score_tokens(session)
+        self._bound: dict[tuple[int, int, int], _Bound] = {}  # by sequences, candidates and scored tokens
         self._last: _Bound | None = None  # of the last step
         self.own = PagedMemory(layout, rows, target)
         self.cross = PagedMemory(layout, sequences, source)
@@ -201,9 +201,9 @@ class NativeDecoder:
     def step(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int) -> TopTokens:
         return self._step(self._bound_for(candidates, 0), tokens, positions, parents)
 
-    def step_asking(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int, asked: Ids) -> TopTokens:
-        bound = self._bound_for(candidates, asked.shape[-1])
-        bound.asked[:] = asked.reshape(bound.asked.shape)
+    def step_scoring(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int, scored_tokens: Ids) -> TopTokens:
+        bound = self._bound_for(candidates, scored_tokens.shape[-1])
+        bound.scored_tokens[:] = scored_tokens.reshape(bound.scored_tokens.shape)
         return self._step(bound, tokens, positions, parents)
 
     def _step(self, bound: _Bound, tokens: Ids, positions: Ids, parents: Ids) -> TopTokens:
@@ -228,14 +228,14 @@ class NativeDecoder:
         self._session.run_with_iobinding(bound.binding)
         return bound.best
 
-    def _bound_for(self, candidates: int, asked: int) -> _Bound:
-        bound = self._bound.get((self.sequences, candidates, asked))
+    def _bound_for(self, candidates: int, scored: int) -> _Bound:
+        bound = self._bound.get((self.sequences, candidates, scored))
         if bound is None:
-            bound = _Bound(self, self._session, candidates, asked if self._can_ask else None)
-            if candidates + asked <= _MOST_BOUND_CANDIDATES:
+            bound = _Bound(self, self._session, candidates, scored if self._can_score_tokens else None)
+            if candidates + scored <= _MOST_BOUND_CANDIDATES:
                 if len(self._bound) >= _MOST_BOUND:
                     self._bound.clear()
-                self._bound[self.sequences, candidates, asked] = bound
+                self._bound[self.sequences, candidates, scored] = bound
         return bound
 
     def _follow(self, parents: Ids, positions: Ids) -> None:

@@ -22,7 +22,7 @@ from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFa
 from dragoman.serving.engine.runtime import Decoder, Encoded, ForcedRuntime
 from dragoman.serving.runtime.encoding import DeviceEncoder, flat
 from dragoman.serving.runtime.forced import LazySession, NativeForced, PortableForced
-from dragoman.serving.runtime.native import NativeDecoder, can_ask
+from dragoman.serving.runtime.native import NativeDecoder, can_score_tokens
 from dragoman.serving.runtime.portable import DeviceMemory, PortableDecoder
 from dragoman.serving.runtime.providers import providers_for
 from dragoman.serving.runtime.settings import RuntimeSettings, ThreadLayout
@@ -54,7 +54,7 @@ class OnnxRuntime:
         cache = next(spec for spec in self._decoder_graph.inputs if spec.name in {"self_cache", "self_key_0"})
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = self._decoder_graph.max_candidates
-        self.can_ask = can_ask(self._decoder)
+        self.can_score_tokens = can_score_tokens(self._decoder)
         self.pads = lowering != "native"
         self._lengths = sizes.max_source_tokens, sizes.max_target_tokens
         self.cache_copies = 2 if self.pads else 1  # past and present

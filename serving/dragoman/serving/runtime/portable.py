@@ -122,13 +122,13 @@ class PortableDecoder:
         self._last = best_tokens.tokens[:, :1], positions.copy(), parents, candidates
         return best_tokens
 
-    def step_asking(
+    def step_scoring(
         self,
         tokens: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int64],
         parents: npt.NDArray[np.int64],
         candidates: int,
-        asked: npt.NDArray[np.int64],
+        scored_tokens: npt.NDArray[np.int64],
     ) -> TopTokens:
         raise NotImplementedError("these graphs give the best tokens only")
 

@@ -77,7 +77,7 @@ class ForcedGraph(nn.Module):
             pasts,
             Step(positions, None, target_operators),  # type: ignore[arg-type]
         )
-        # What is asked for comes behind the best; the caller leaves it out there.
+        # The scored tokens come behind the best; the caller leaves them out there.
         best, log_probs, _ = cast(TiledOutput, model.output).best(hidden, candidates, targets[:, None])
         return [log_probs[:, -1], cast(Tensor, target_operators.alignment), best, log_probs]
 

@@ -101,14 +101,14 @@ class DecoderGraph(nn.Module):
         source_lengths: Tensor,  # (groups,)
         cross_cache: Tensor,  # (layers, cross_slots, 2 · width)
         candidates: Tensor,  # (1,)
-        asked: Tensor,  # (rows, asked)
+        scored_tokens: Tensor,  # (rows, scored_tokens)
     ) -> list[Tensor]:
         model, layers = self.model, range(self.model.config.decoder_layers)
         memories = [LayerCache(cross_cache, source_starts, layer) for layer in layers]
         pasts = [LayerCache(self_cache, slots, layer) for layer in layers]
         step = Step(positions, source_lengths, NativeOperators())
         hidden, _ = model.decoder(model.target_embedding, tokens, memories, pasts, step)
-        return cast(TiledOutput, model.output).best(hidden, candidates, asked)
+        return cast(TiledOutput, model.output).best(hidden, candidates, scored_tokens)
 
 
 def tiled(source: WeightSource, *, quantised: bool, keep: Keep) -> Transformer:
@@ -187,7 +187,7 @@ def _decoder_signature(config: TransformerConfig) -> Signature:
             "source_lengths": ("groups",),
             "cross_cache": (layers, "cross_slots", slot),
             "candidates": (1,),
-            "asked": ("rows", "asked"),
+            "scored_tokens": ("rows", "scored_tokens"),
         },
         outputs={"best_tokens": best, "best_log_probs": best, "best_logits": best},
     )

@@ -142,12 +142,13 @@ class TiledOutput(nn.Module):
     shortlist: Tensor | None
     places: Tensor | None
 
-    def best(self, hidden: Tensor, candidates: Tensor, asked: Tensor) -> list[Tensor]:
-        """The best tokens of each row, then those that are asked for: they, their log-probabilities and their logits."""
+    def best(self, hidden: Tensor, candidates: Tensor, scored_tokens: Tensor) -> list[Tensor]:
+        """The best tokens of each row, then its `scored_tokens`: they, their log-probabilities and their logits."""
         if self.places is not None:
-            asked = torch.where(asked < 0, asked, self.places[asked.clamp(0, len(self.places) - 1)])
+            in_shortlist = self.places[scored_tokens.clamp(0, len(self.places) - 1)]
+            scored_tokens = torch.where(scored_tokens < 0, scored_tokens, in_shortlist)
         places, log_probs, logits = operators.best_tokens(
-            hidden, self.table.weight(), candidates, self.bias, self._scale, asked
+            hidden, self.table.weight(), candidates, self.bias, self._scale, scored_tokens
         )
         return [places if self.shortlist is None else self.shortlist[places], log_probs, logits]
 

@@ -208,11 +208,11 @@ def best_tokens(  # noqa: PLR0917 - the inputs of the operator
     candidates: Tensor,
     bias: Tensor | None = None,
     scale: float = 1.0,
-    asked: Tensor | None = None,
+    scored_tokens: Tensor | None = None,
 ) -> BestTokens:
     """The best of logits = scale · x Wᵀ + b: x (rows, inputs), candidates int64 (1,) -> (rows, candidates) each.
 
-    Behind them come the tokens `asked` int64 (rows, any number), -1 for none: (rows, candidates + any number) each.
+    Behind them come the `scored_tokens` int64 (rows, any number), -1 for none: (rows, candidates + any number) each.
     """
     attributes: Attributes = {"scale": scale}
     if weight.is_float:
@@ -220,7 +220,7 @@ def best_tokens(  # noqa: PLR0917 - the inputs of the operator
     shape = (x.shape[0], 2)  # the 2 stands for a number only the runtime knows
     found = _call_many(
         "FloatBestOutputs" if weight.is_float else "BestOutputs",
-        (x, *weight.tensors, candidates, bias, asked),
+        (x, *weight.tensors, candidates, bias, scored_tokens),
         attributes,
         [torch.int64, torch.float32, torch.float32],
         [shape] * 3,

@@ -112,13 +112,13 @@ class TensorRtDecoder:
         self._last = best.tokens[:, :1].copy(), positions.copy(), parents, candidates
         return best
 
-    def step_asking(
+    def step_scoring(
         self,
         tokens: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int64],
         parents: npt.NDArray[np.int64],
         candidates: int,
-        asked: npt.NDArray[np.int64],
+        scored_tokens: npt.NDArray[np.int64],
     ) -> TopTokens:
         raise NotImplementedError("these engines give the best tokens only")
 

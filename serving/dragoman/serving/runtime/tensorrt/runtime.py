@@ -34,7 +34,7 @@ class TensorRtRuntime:
     calls_at_once = 1
     rows_together = 0
     pads = True
-    can_ask = False  # the portable graphs give the best tokens only
+    can_score_tokens = False  # the portable graphs give the best tokens only
     forced = None  # there is no engine for it
 
     def __init__(
