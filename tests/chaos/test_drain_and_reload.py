@@ -180,6 +180,28 @@ class TestReload:
             assert version(caller) == old
             caller.close()
 
+    def test_a_glossary_is_read_again_unless_it_is_broken(self, reference_bundle: Path, tmp_path: Path) -> None:
+        terms, question = tmp_path / "terms.tsv", ["Where is the station?"]
+        terms.write_text("station\tHaltestelle\n", encoding="utf-8")
+        with Server.start([f"en-de={reference_bundle}"], "--threads", "1", "--glossary", f"traffic={terms}") as server:
+            caller = server.caller()
+
+            def answer() -> str:
+                return caller.translate(question, glossary="traffic").best[0]
+
+            assert "Haltestelle" in answer()
+            terms.write_text("station\tWache\n", encoding="utf-8")
+            server.process.send_signal(signal.SIGHUP)
+            eventually(lambda: "Wache" in answer())
+            terms.write_text("station\n", encoding="utf-8")
+            server.process.send_signal(signal.SIGHUP)
+            failed = eventually(lambda: server.events("reload failed"), timeout_s=30)
+            assert "line 1" in failed[0]["reason"]
+            assert "Wache" in answer()
+            with pytest.raises(grpc.RpcError, match="this server has: traffic"):
+                caller.translate(question, glossary="other")
+            caller.close()
+
 
 def refusal(caller: Caller) -> str:
     try:

@@ -27,6 +27,19 @@ ORDINARY = (
     "Nobody had lived there for many years, and the door was open. "
 )
 
+HTML_TEXTS = {
+    "open tags": "<b>" * 33_000,
+    "nested elements": "<b>" * 14_000 + "a" + "</b>" * 14_000,
+    "tags that cross": "<b><i>a</b></i>" * 6_600,
+    "signs <": "<" * 99_900,
+    "attributes": "<a " + "b=c " * 24_900 + ">d</a>",
+    "entities": "&amp;" * 19_900,
+    "paragraphs": "<p>a" * 24_900,
+    "kept elements": "<code>a</code>b " * 6_200,
+    "comments": "<!--a-->b" * 11_000,
+}
+TERMS = [[f"w{n}", f"W{n}"] for n in range(256)]
+
 
 @dataclass(frozen=True, slots=True)
 class Expensive:
@@ -79,6 +92,28 @@ def expensive(*, full: bool = False) -> list[Expensive]:
             "100 kB of Thai without spaces",
             partial(_translate, ["เขาไปโรงเรียน" * 2500]),
             is_refused=True,
+        ),
+        *(
+            Expensive(f"100 kB of {name}", partial(_translate, [text[:99_900]], format="html"))
+            for name, text in HTML_TEXTS.items()
+        ),
+        Expensive("33,000 placeholders", partial(_translate, ["{a}" * 33_000])),
+        Expensive(
+            "256 terms, each 200 times",
+            partial(_translate, [" ".join(f"w{n % 256}" for n in range(51_200))[:99_900]], glossary=TERMS),
+        ),
+        Expensive(
+            "256 texts of 24 terms",
+            partial(_translate, [f"{n} " + " ".join(f"w{n}" for n in range(24)) for n in range(256)], glossary=TERMS),
+        ),
+        Expensive(
+            "64 texts of 64 phrases",
+            partial(
+                _translate,
+                [f"{ORDINARY}{n}" for n in range(64)],
+                phrases=[[[9, 7 + n], [7 + n]] for n in range(64)],
+                beam_size=16,
+            ),
         ),
         Expensive("100 kB of opening quotation marks", partial(_translate, ["“ " * 24_900 + "A."], split="line")),
         Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tritonclient.grpc import service_pb2
 
 from dragoman.wire import MODELS, TritonModel
-from hostile.poisons import ANYWHERE, COMMANDS, FLAGS, NUMBERS, OPTIONS, STRINGS, TOKENS
+from hostile.poisons import ANYWHERE, COMMANDS, FLAGS, NUMBERS, OPTIONS, PHRASES, STRINGS, TERMS, TOKENS
 
 Request = service_pb2.ModelInferRequest
 DATATYPES = (
@@ -49,18 +49,29 @@ TEXTS = (
     b"<pad></s><unk>",
     "▁▁▁".encode(),
     b"A" * 3000,
+    b"<p>Hello <b>old</i> <!-- <a href='x",
+    b"<b>" * 300 + b"word" + b"</i>" * 300,
+    b"<script>" + b"&amp;<" * 200,
+    b"{a} %s https://x.y/`" * 50,
+    b"> - # *a* _b_ [c](d" * 40,
 )
 VALUES = (
     *NUMBERS.values(),
     *STRINGS.values(),
     *TOKENS.values(),
     *FLAGS.values(),
+    *TERMS.values(),
+    *PHRASES.values(),
     *ANYWHERE.values(),
     "0",
     "1",
     "4",
     "0.5",
     "null",
+    '"html"',
+    '"markdown"',
+    '[["word", "Wort"], ["Hello", "!Hallo"]]',
+    "[[[4, 5], [6]]]",
 )
 PARAMETERS = (
     *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data", "binary_data_size"),

@@ -23,10 +23,11 @@ TEXTS = (
     "priority",
     "split",
     "on_suspicion",
+    "format",
 )
 LISTS = ("prefix", "bad_words")
-SWITCHES = ("sampling", "cache")
-OPTIONS = (*WHOLE, *REAL, *TEXTS, *LISTS, *SWITCHES)
+SWITCHES = ("sampling", "cache", "placeholders")
+OPTIONS = (*WHOLE, *REAL, *TEXTS, *LISTS, *SWITCHES, "glossary", "phrases")
 
 HUGE = "9" * 310
 """A whole number that no float can hold."""
@@ -86,6 +87,40 @@ TOKENS = {
     "a text": '"4"',
 }
 FLAGS = {"a number": "1", "310 digits": HUGE, "NaN": "NaN", "a text": '"true"', "a list": "[true]"}
+TERMS = {
+    "a number": "4",
+    "a name that no glossary has": '"nobody"',
+    "a lone surrogate": r'"\ud800"',
+    "a list of a text": '["a"]',
+    "a term without a target": '[["a"]]',
+    "a term of three": '[["a", "b", "c"]]',
+    "an empty source": '[["", "b"]]',
+    "an empty target": '[["a", " "]]',
+    "a target of numbers": '[["a", 5]]',
+    "a target that is a lone surrogate": r'[["a", "\ud800"]]',
+    "nothing forbidden": '[["a", "!"]]',
+    "a contradiction": '[["a", "b"], ["a", "c"]]',
+    "required and forbidden": '[["a", "b"], ["a", "!b"]]',
+    "257 terms": "[" + ",".join(f'["a{n}", "b"]' for n in range(257)) + "]",
+    "a term of 201 characters": f'[["{"a" * 201}", "b"]]',
+    "a term of 25 words": f'[["{"a " * 25}", "b"]]',
+    "984 nested lists as a term": f'[["a", {nested(984)}]]',
+}
+PHRASES = {
+    "a number": "4",
+    "a list of a number": "[4]",
+    "a phrase without alternatives": "[[]]",
+    "an alternative without tokens": "[[[]]]",
+    "a token of 310 digits": f"[[[{HUGE}]]]",
+    "a NaN token": "[[[NaN]]]",
+    "a token of true": "[[[true]]]",
+    "a token of 2^31": f"[[[{2**31}]]]",
+    "a token below 0": "[[[-1]]]",
+    "65 phrases": f"[{','.join(['[[4]]'] * 65)}]",
+    "5 alternatives": f"[[{','.join(['[4]'] * 5)}]]",
+    "65 tokens": f"[[{[4] * 65}]]",
+    "a text": '"a"',
+}
 
 DOCUMENTS = {
     "nothing but [": b"[" * 16_000,
@@ -147,7 +182,10 @@ class Poison:
 
 def poisons() -> Iterator[Poison]:
     """Every option with every value that it can't have, and whole documents."""
-    for options, values in ((WHOLE + REAL, NUMBERS), (TEXTS, STRINGS), (LISTS, TOKENS), (SWITCHES, FLAGS)):
+    for options, values in (
+        *((WHOLE + REAL, NUMBERS), (TEXTS, STRINGS), (LISTS, TOKENS), (SWITCHES, FLAGS)),
+        *((("glossary",), TERMS), (("phrases",), PHRASES)),
+    ):
         for option in options:
             for name, value in (values | ANYWHERE).items():
                 yield Poison(f"{option}: {name}", f'{{"{option}": {value}}}'.encode())

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.client import Translator
 from dragoman.errors import InvalidRequest
-from served import Server
+from served import Server, eventually
 
 PAGE = '<p>Tom bought a <b class="x">red</b> car.</p><!-- kept --><p>Open <code>a&lt;b</code>, please.</p>'
 
@@ -74,6 +74,19 @@ def test_answers_with_terms_are_the_same_alone_and_side_by_side(translator: Tran
 def test_impossible_glossaries_are_refused(translator: Translator, options: dict, complaint: str) -> None:
     with pytest.raises(InvalidRequest, match=complaint):
         translator.translate("Hello.", **options)
+
+
+def test_terms_and_placeholders_are_counted(server: Server, translator: Translator) -> None:
+    used = 'dragoman_glossary_terms_total{model="en-de",outcome="used"}'
+    kept = 'dragoman_placeholders_total{model="en-de",outcome="kept"}'
+    before = server.metrics()
+    translator.translate("Where is the station?", glossary={"station": "Haltestelle"}, cache=False)
+    translator.translate("Please ask {name}.", cache=False)
+
+    def grown(series: str) -> float:
+        return server.metrics().get(series, 0) - before.get(series, 0)
+
+    eventually(lambda: grown(used) >= 1 and grown(kept) >= 1)
 
 
 def test_client_driven_decoding_refuses_formats_and_glossaries(server: Server) -> None:

@@ -103,6 +103,18 @@ SUSPICIONS = Metric(
     "Sentences whose translation was suspicious: reported, or translated again and kept or replaced",
     "outcome",
 )
+TERMS = Metric(
+    "dragoman_glossary_terms_total",
+    "counter",
+    "Glossary terms and phrases that the translation of a sentence had to have, by whether it has: used or missed",
+    "outcome",
+)
+PLACEHOLDERS = Metric(
+    "dragoman_placeholders_total",
+    "counter",
+    "Links, variables and the like in sentences that were searched for them: kept by the model, or missed and put back",
+    "outcome",
+)
 RESTARTS = Metric("dragoman_restarts_total", "counter", "Restarts by the supervisor: engine or triton", "what")
 
 METRICS = (
@@ -131,6 +143,8 @@ METRICS = (
     CACHE_MISSES,
     CACHE_BYTES,
     SUSPICIONS,
+    TERMS,
+    PLACEHOLDERS,
     RESTARTS,
 )
 

@@ -20,7 +20,7 @@ from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
-from dragoman.serving.metrics import PAIR_TEXTS, Recorder
+from dragoman.serving.metrics import PAIR_TEXTS, TERMS, Recorder
 from dragoman.serving.process import request_handler, request_metrics
 from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
@@ -213,6 +213,15 @@ class TestStream:
         server = Server()
         server.ask(1, "one", "two", kind=Kind.STREAM)
         assert "a stream translates one text" in server.error(1)
+
+
+@pytest.mark.parametrize(("longest", "outcome"), [(6, "used"), (2, "missed")])
+def test_terms_are_counted_by_whether_the_translation_has_them(longest: int, outcome: str) -> None:
+    server = Server()
+    server.ask(1, "hello", glossary=[["hello", "abc"]], max_length=longest, beam_size=2)
+    server.finish().texts(1)
+    changes = {(name, label): value for name, label, value in server.recorder.take_changes()}
+    assert {key: value for key, value in changes.items() if key[0] == TERMS.name} == {(TERMS.name, outcome): 1}
 
 
 class TestTimes:

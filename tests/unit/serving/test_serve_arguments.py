@@ -125,6 +125,35 @@ class TestAddresses:
             config("--bundle", str(bundle), "--grpc-address", "192.0.2.1:9")
 
 
+class TestGlossaries:
+    def test_each_has_a_name_and_an_absolute_file(
+        self, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "terms.tsv").write_text("station\tHaltestelle\n", encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        found = config("--bundle", str(bundle), "--glossary", "a=terms.tsv", "--glossary", "b=terms.tsv").glossaries
+        assert found == (("a", tmp_path / "terms.tsv"), ("b", tmp_path / "terms.tsv"))
+
+    @pytest.mark.parametrize(
+        ("given", "complaint"),
+        [
+            (["terms.tsv"], "write NAME=FILE.tsv"),
+            (["../x=terms.tsv"], "can't name a glossary"),
+            (["a=terms.tsv", "a=terms.tsv"], "two glossaries have the name a"),
+            (["a=none.tsv"], "can't read the glossary .*none.tsv"),
+            (["a=broken.tsv"], "line 2: 1 columns"),
+        ],
+    )
+    def test_what_can_not_be_used_is_refused_at_once(
+        self, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], complaint: str
+    ) -> None:
+        (tmp_path / "terms.tsv").write_text("station\tHaltestelle\n", encoding="utf-8")
+        (tmp_path / "broken.tsv").write_text("station\tHaltestelle\nfriend\n", encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises((UsageError, ServeError), match=complaint):
+            config("--bundle", str(bundle), *(part for each in given for part in ("--glossary", each)))
+
+
 class TestSafety:
     def test_the_admin_token_is_a_secret_of_every_start(self, bundle: Path) -> None:
         first, second = config("--bundle", str(bundle)), config("--bundle", str(bundle))

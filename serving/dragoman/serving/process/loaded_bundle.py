@@ -56,7 +56,7 @@ class LoadedBundle:
         self.options = OptionsReader(
             *(manifest.dimensions, manifest.generation, settings.limits, self.languages, manifest.tasks), self.glossaries
         )
-        self._stand_ins = StandIns(tokenizer)
+        self.stand_ins = StandIns(tokenizer)
         self._longest_prefix = longest_prefix(manifest.dimensions)
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
@@ -98,7 +98,7 @@ class LoadedBundle:
     def _protection(self, options: RequestOptions) -> Protection:
         return Protection(
             self.tokenizer,
-            self._stand_ins,
+            self.stand_ins,
             options.decoding,
             keeps_placeholders=options.placeholders,
             glossary=self.glossaries.of(options.glossary),

@@ -55,7 +55,7 @@ class RequestHandler:
     def __init__(self, bundle: LoadedBundle, recorder: Recorder, send: Send, tasks: TaskQueue) -> None:
         self._bundle, self._recorder, self._send, self._tasks = bundle, recorder, send, tasks
         self._engine: Engine = bundle.engine
-        self._metrics = RequestMetrics(recorder, bundle.settings.probe_id, bundle.settings.log_requests)
+        self._metrics = RequestMetrics(recorder, bundle.settings, bundle.stand_ins)
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
         self._guard = OmissionGuard(bundle.ends, bundle.widest_beam, recorder)
         self._share = FairShare(bundle.engine.limits)

@@ -10,6 +10,8 @@ from dragoman.serving.engine import Sequence
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.requests import TextState, TranslationRequest
+from dragoman.serving.process.settings import ProcessSettings
+from dragoman.serving.text.placeholders import StandIns
 
 __all__ = ["RequestMetrics"]
 
@@ -18,10 +20,11 @@ _log = logging.getLogger(__name__)
 
 
 class RequestMetrics:
-    """Counts everything but the supervisor's own requests, whose id is `probe_id`."""
+    """Counts everything but the supervisor's own requests, whose id is the settings' `probe_id`."""
 
-    def __init__(self, recorder: metrics.Recorder, probe_id: str, log_requests: bool) -> None:
-        self._recorder, self._probe_id, self._log_requests = recorder, probe_id, log_requests
+    def __init__(self, recorder: metrics.Recorder, settings: ProcessSettings, stand_ins: StandIns) -> None:
+        self._recorder, self._stand_ins = recorder, stand_ins
+        self._probe_id, self._log_requests = settings.probe_id, settings.log_requests
         self._pairs: set[str] = set()
 
     def is_probe(self, options: RequestOptions) -> bool:
@@ -39,9 +42,20 @@ class RequestMetrics:
             return
         self._recorder.count(metrics.SOURCE_TOKENS, len(sequence.source))
         self._recorder.count(metrics.TARGET_TOKENS, sum(len(one.tokens) for one in sequence.hypotheses))
+        self._count_phrases(sequence)
         timings, tokens = sequence.timings, len(sequence.hypotheses[0].tokens)
         if tokens > 1 and timings.first_token_s is not None:
             self._recorder.observe(metrics.TOKEN_SECONDS, (timings.total_s - timings.first_token_s) / (tokens - 1))
+
+    def _count_phrases(self, sequence: Sequence) -> None:
+        """Whether the translation says what it had to; of several ways to write it one is enough."""
+        said = sequence.hypotheses[0].tokens
+        for alternatives in sequence.options.phrases:
+            is_met = any(_has(said, tokens) for tokens in alternatives)
+            if alternatives[0] in self._stand_ins.tokens:
+                self._recorder.count(metrics.PLACEHOLDERS, label="kept" if is_met else "missed")
+            else:
+                self._recorder.count(metrics.TERMS, label="used" if is_met else "missed")
 
     def text_done(self, request: TranslationRequest, text: TextState) -> None:
         """The very figures of DETAILS: a long text waits once, not once for each of its sentences."""
@@ -74,3 +88,7 @@ class RequestMetrics:
         if self._log_requests:
             fields = {"request_id": request.options.request_id, "outcome": outcome, "texts": len(request.raw_texts)}
             log_event(_log, logging.INFO, "request", {**fields, "total_ms": round(total_s * 1000, 2)})
+
+
+def _has(tokens: tuple[int, ...], phrase: tuple[int, ...]) -> bool:
+    return any(tokens[at : at + len(phrase)] == phrase for at in range(len(tokens) - len(phrase) + 1))

@@ -17,6 +17,8 @@ __all__ = ["TextFormat", "blocks_of"]
 TextFormat = Literal["text", "html"]
 
 _SPACE = re.compile(r"[ \t\n\r\f]+")
+_LONG = 100
+"""Items. Nothing else is done between two pauses than the drawing up of one such block."""
 
 
 def blocks_of(text: str, text_format: TextFormat, protection: Protection) -> Generator[None, None, Blocks]:
@@ -27,20 +29,18 @@ def blocks_of(text: str, text_format: TextFormat, protection: Protection) -> Gen
     texts, gaps = yield from marked_texts(tokens)
     blocks = []
     for number, marked in enumerate(texts):
-        if number % 20 == 19:
+        if number % 20 == 19 or len(marked.items) > _LONG:
             yield
-        draft = yield from _draft(marked)
+        draft = _draft(marked)
         blocks.append((yield from protection.block(draft)))
     return Blocks(tuple(blocks), tuple(gaps))
 
 
-def _draft(marked: MarkedText) -> Generator[None, None, Draft]:
+def _draft(marked: MarkedText) -> Draft:
     """Any white space is one space, as HTML shows it."""
     draft = Draft(write=_escaped)
     places: dict[int, int] = {}  # of items among the draft's tags
     for at, item in enumerate(marked.items):
-        if at % 500 == 499:
-            yield
         if isinstance(item, str):
             shown = _SPACE.sub(" ", item)
             draft.add_text(shown[1:] if shown.startswith(" ") and draft.ends_in_space else shown)

@@ -81,8 +81,6 @@ class Glossary:
         words = _WORD.findall(source)
         if len(words) > _MOST_WORDS:
             raise InvalidRequest(f"{place}: the term {shown(source)} has {len(words)} words; it may have {_MOST_WORDS}")
-        if not words:
-            raise InvalidRequest(f"{place}: the term {shown(source)} has no letters")
         node = self._root
         for word in words:
             node = node.following.setdefault(word.casefold(), _Node())

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken
 
 __all__ = ["html_tokens"]
 
-_TOKENS_BETWEEN_PAUSES = 200
+_STEPS_BETWEEN_PAUSES = 200
+_CHARACTERS_BETWEEN_PAUSES = 4096
 
 
 def _names(listed: str) -> frozenset[str]:
@@ -34,52 +35,61 @@ _KEPT = _names("""
 _RAW = _names("script style xmp iframe noembed noframes title textarea")
 """Elements that have no elements in them."""
 
+_ASKING = _names("translate class")
+
 _TAG_NAME = re.compile(r"[^\s/>]+")
 _BETWEEN_ATTRIBUTES = re.compile(r"[\s/]*")
 _ATTRIBUTE_NAME = re.compile(r"=?[^\s/>=]*")
 _EQUALS = re.compile(r"\s*=\s*")
 _UNQUOTED = re.compile(r"[^\s>]*")
 
-_Attributes = list[tuple[str, str]]
+_Attributes = dict[str, str]
+"""Those that may ask to keep an element; of several with one name the first counts."""
 
 
 def html_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
     """The tokens that make up `source`; yields where a caller with other things to do should do them."""
     tokens: list[MarkupToken] = []
-    at = text_start = 0
+    at = text_start = steps = 0
     while (at := source.find("<", at)) >= 0:
-        token = _token(source, at)
+        if (steps := steps + 1) % _STEPS_BETWEEN_PAUSES == 0:
+            yield
+        token = yield from _token(source, at)
         if token is None:  # a sign like any other
             at += 1
             continue
         if text_start < at:
-            tokens.append(_text(source[text_start:at]))
+            tokens.append((yield from _text(source[text_start:at])))
         tokens.append(token)
         at += len(token.raw)
         if token.kind is Kind.OPEN and token.name in _RAW:
             end = _raw_end(source, at, token.name)
             if at < end:
-                tokens.append(_text(source[at:end]))
+                tokens.append((yield from _text(source[at:end])))
             at = end
         text_start = at
-        if len(tokens) % _TOKENS_BETWEEN_PAUSES == 0:
-            yield
     if text_start < len(source):
-        tokens.append(_text(source[text_start:]))
+        tokens.append((yield from _text(source[text_start:])))
     return tokens
 
 
-def _text(raw: str) -> MarkupToken:
-    return MarkupToken(Kind.TEXT, raw, text=html.unescape(raw))
+def _text(raw: str) -> Generator[None, None, MarkupToken]:
+    """A text of many entities is read in pieces; none goes on across an &."""
+    pieces, start = [], 0
+    while (end := raw.find("&", start + _CHARACTERS_BETWEEN_PAUSES)) >= 0:
+        pieces.append(html.unescape(raw[start:end]))
+        start = end
+        yield
+    return MarkupToken(Kind.TEXT, raw, text="".join((*pieces, html.unescape(raw[start:]))))
 
 
-def _token(source: str, at: int) -> MarkupToken | None:
+def _token(source: str, at: int) -> Generator[None, None, MarkupToken | None]:
     """What begins with the < at this place."""
     following = source[at + 1 : at + 3]
     if following[:1].isascii() and following[:1].isalpha():
-        return _opened(source, at)
+        return (yield from _opened(source, at))
     if following[:1] == "/" and following[1:].isascii() and following[1:].isalpha():
-        end, _ = _attributes(source, at + 2)
+        end, _ = yield from _attributes(source, at + 2)
         name = _TAG_NAME.match(source, at + 2)
         if end < 0 or name is None:
             return MarkupToken(Kind.ASIDE, source[at:])
@@ -91,8 +101,8 @@ def _token(source: str, at: int) -> MarkupToken | None:
     return None
 
 
-def _opened(source: str, at: int) -> MarkupToken:
-    end, attributes = _attributes(source, at + 1)
+def _opened(source: str, at: int) -> Generator[None, None, MarkupToken]:
+    end, attributes = yield from _attributes(source, at + 1)
     name = _TAG_NAME.match(source, at + 1)
     if end < 0 or name is None:
         return MarkupToken(Kind.ASIDE, source[at:])
@@ -114,11 +124,12 @@ def _raw_end(source: str, start: int, name: str) -> int:
     return len(source) if found is None else found.start()
 
 
-def _attributes(source: str, start: int) -> tuple[int, _Attributes]:
-    """Behind the > of a tag whose name begins at `start`, and the attributes; -1 where the tag does not end."""
+def _attributes(source: str, start: int) -> Generator[None, None, tuple[int, _Attributes]]:
+    """Behind the > of a tag whose name begins at `start`, and attributes of it; -1 where the tag does not end."""
     name = _TAG_NAME.match(source, start)
     at = start if name is None else name.end()
-    found: _Attributes = []
+    found: _Attributes = {}
+    count = 0
     while True:
         at = _matched(_BETWEEN_ATTRIBUTES, source, at)
         if at >= len(source):
@@ -137,7 +148,10 @@ def _attributes(source: str, start: int) -> tuple[int, _Attributes]:
             else:
                 end = _matched(_UNQUOTED, source, at)
                 value, at = source[at:end], end
-        found.append((attribute, value))
+        if attribute in _ASKING:
+            found.setdefault(attribute, value)
+        if (count := count + 1) % _STEPS_BETWEEN_PAUSES == 0:
+            yield
 
 
 def _matched(pattern: re.Pattern[str], source: str, at: int) -> int:
@@ -145,10 +159,9 @@ def _matched(pattern: re.Pattern[str], source: str, at: int) -> int:
     return at if match is None else match.end()
 
 
-def _asks_to_be_kept(attributes: Sequence[tuple[str, str]]) -> bool:
+def _asks_to_be_kept(attributes: _Attributes) -> bool:
     """translate="no", or the class that translation services agree on."""
-    return any(
-        (name == "translate" and value.strip().lower() == "no")
-        or (name == "class" and "notranslate" in value.lower().split())
-        for name, value in attributes
+    return (
+        attributes.get("translate", "").strip().lower() == "no"
+        or "notranslate" in attributes.get("class", "").lower().split()
     )

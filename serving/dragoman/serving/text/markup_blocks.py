@@ -12,6 +12,9 @@ __all__ = ["MarkedText", "Opaque", "marked_texts"]
 
 _SPACE = re.compile(r"[ \t\n\r\f]+")
 _WORD = re.compile(r"[^\W\d_]")
+_STEPS_BETWEEN_PAUSES = 200
+_MOST_ITEMS = 512
+"""A block of more ends there, in the middle of a sentence: what is done for one block is done without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,13 @@ class MarkedText:
 def marked_texts(tokens: Sequence[MarkupToken]) -> Generator[None, None, tuple[list[MarkedText], list[str]]]:
     """The blocks of a document, and the source around them: one gap more than blocks."""
     builder = _Builder()
-    at = 0
+    at = steps = 0
     while at < len(tokens):
-        if at % 500 == 499:
+        if (steps := steps + 1) % _STEPS_BETWEEN_PAUSES == 0:
             yield
         token = tokens[at]
         if token.kind is Kind.OPEN and token.is_kept:
-            end = _end_of(tokens, at)
+            end = yield from _end_of(tokens, at)
             raw = "".join(one.raw for one in tokens[at:end])
             if token.is_block:
                 builder.end_block()
@@ -50,21 +53,26 @@ def marked_texts(tokens: Sequence[MarkupToken]) -> Generator[None, None, tuple[l
             else:
                 builder.items.append((raw, Opaque(raw)))
             at = end
-            continue
-        if token.is_block:
+        elif token.is_block:
             builder.end_block()
             builder.gap.append(token.raw)
+            at += 1
         else:
             builder.items.append((token.raw, token.text if token.kind is Kind.TEXT else token))
-        at += 1
+            at += 1
+        if len(builder.items) >= _MOST_ITEMS:
+            builder.end_block()
+            yield
     builder.end_block()
     return builder.blocks, [*builder.gaps, "".join(builder.gap)]
 
 
-def _end_of(tokens: Sequence[MarkupToken], start: int) -> int:
+def _end_of(tokens: Sequence[MarkupToken], start: int) -> Generator[None, None, int]:
     """Behind the element that tokens[start] opens; the end of the document where nothing closes it."""
     name, depth = tokens[start].name, 0
     for at in range(start, len(tokens)):
+        if (at - start) % _STEPS_BETWEEN_PAUSES == _STEPS_BETWEEN_PAUSES - 1:
+            yield
         if tokens[at].name == name:
             depth += (tokens[at].kind is Kind.OPEN) - (tokens[at].kind is Kind.CLOSE)
             if depth == 0:

@@ -35,7 +35,7 @@ _PLACEHOLDER = re.compile(
     )
 )
 
-_CHARACTERS_BETWEEN_PAUSES = 8192
+_CHARACTERS_BETWEEN_PAUSES = 4096
 _WANTED = 24
 _NUMBERS = (*range(2013, 1989, -1), *range(1989, 1900, -1), *range(70, 10, -1), *range(1000, 10000, 1111))
 
@@ -72,6 +72,11 @@ class StandIns:
     def has(self, text: str) -> bool:
         """Whether `text` is one of them."""
         return text in self._numbers
+
+    @cached_property
+    def tokens(self) -> frozenset[tuple[int, ...]]:
+        """Each as the model writes it."""
+        return frozenset(tuple(self._tokenizer.encode_target(number)) for number in self._numbers)
 
     def for_text(self, text: str) -> Sequence[str]:
         """Those that `text` does not have itself."""

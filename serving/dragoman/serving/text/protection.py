@@ -17,6 +17,7 @@ __all__ = ["BEAM_WITH_TERMS", "Draft", "Protection"]
 BEAM_WITH_TERMS = 4
 """Parts with terms or placeholders are searched with at least so many rows."""
 _MOST_PHRASES = 24
+_SPANS_BETWEEN_PAUSES = 200
 _OPAQUE = "\ufffc"
 
 
@@ -81,7 +82,7 @@ class Protection:
         spans = yield from self._spans(text, draft)
         if not (spans or draft.tags or self._glossary) and draft.write is str:
             return PlainBlock(text)
-        text, atoms, places = self._with_stand_ins(text, spans, [at for at, _ in draft.tags])
+        text, atoms, places = yield from self._with_stand_ins(text, spans, [at for at, _ in draft.tags])
         tags = [
             Tag(at, raw, draft.partners.get(number, -1))
             for number, (at, (_, raw)) in enumerate(zip(places, draft.tags, strict=True))
@@ -104,7 +105,7 @@ class Protection:
 
     def _with_stand_ins(
         self, text: str, spans: Sequence[tuple[int, int, str]], places: Sequence[int]
-    ) -> tuple[str, list[Atom], list[int]]:
+    ) -> Generator[None, None, tuple[str, list[Atom], list[int]]]:
         """The text with stand-ins for `spans`, and where `places` of it are then."""
         free = list(self._stand_ins.for_text(text)) if spans else []
         pieces: list[str] = []
@@ -112,6 +113,8 @@ class Protection:
         moved: list[int] = []
         done = shift = next_place = 0
         for number, (start, end, raw) in enumerate(spans):
+            if number % _SPANS_BETWEEN_PAUSES == _SPANS_BETWEEN_PAUSES - 1:
+                yield
             while next_place < len(places) and places[next_place] <= start:
                 moved.append(places[next_place] + shift)
                 next_place += 1
@@ -135,7 +138,7 @@ class Protection:
         options: dict[str, object] = {}
         if required:
             phrases = dict.fromkeys(self._alternatives(target) for target in dict.fromkeys(required))
-            options["phrases"] = tuple(filter(None, phrases))[:_MOST_PHRASES]
+            options["phrases"] = (*self._decoding.phrases, *tuple(filter(None, phrases))[:_MOST_PHRASES])
             options["beam_size"] = max(self._decoding.beam_size, min(BEAM_WITH_TERMS, self._widest))
         if forbidden:
             words = (tuple(self._tokenizer.encode_target(target)) for target in dict.fromkeys(forbidden))
