@@ -69,7 +69,7 @@ def test_time_spent_in_the_queue_counts_too(small: Server, caller: Caller) -> No
     busy = [caller.translate_later([LONG], **SLOW) for _ in range(7)]
     eventually(lambda: any(future.done() for future in busy))  # the others run and wait now
     with pytest.raises(grpc.RpcError) as error:
-        caller.translate(["It is raining."], timeout_ms=20, priority="batch", cache=False)
+        caller.translate(["It is raining."], timeout_ms=20, beam_size=4, cache=False)  # as large as they: behind them
     assert error.value.details().startswith("DEADLINE_EXCEEDED: ")
     assert [future.exception() for future in busy] == [None] * 7
 

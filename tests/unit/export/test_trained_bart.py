@@ -50,8 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     graphs = {
         name: GraphModel(
             exported.directory,
-            exported.graph("encoder", name),
-            exported.graph("decoder", name),
+            {role: exported.graph(role, name) for role in ("encoder", "decoder", "forced")},
             read.tokens,
             read.dimensions,
         )

@@ -30,7 +30,7 @@ from dragoman.export.transformer.layers import DecoderLayer, Step
 from dragoman.export.transformer.linear import FeedForward, Linear
 from dragoman.export.transformer.model import Embedding
 from dragoman.export.transformer.positions import RelativeBias
-from dragoman.export.weights import Keep
+from dragoman.export.weights import Keep, in_memory
 
 __all__ = ["NativeLowering"]
 
@@ -52,6 +52,8 @@ class NativeLowering:
         calibration: Calibration,  # noqa: ARG002
         keep: Keep,
     ) -> Transformer:
+        if precision == "fp16":  # what is written comes after tracing: a half of this, in `finish`
+            keep = in_memory
         return tiled(source, quantised=precision == "int8", keep=keep)
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
