@@ -172,11 +172,13 @@ class BeamBatch(SearchBatch):
     def _constrained_choices(self, live: slice | Ids, tokens: Ids, scores: Scores) -> dict[int, list[Candidate]]:
         """By its place in `live`: what may continue each sequence with phrases, best first."""
         found, behind = {}, tokens.shape[-1] - self._scored_columns
+        sums, every_token = (scores + self._scores[live][:, :, None]).tolist(), tokens.tolist()
         for at, sequence in enumerate(self._every[live].tolist()):
             if (tracker := self._trackers[sequence]) is not None:
-                own = [*range(min(int(self._need[sequence]), behind)), *range(behind, tokens.shape[-1])]
-                sums = scores[at][:, own] + self._scores[sequence][:, None]
-                found[at] = tracker.candidates(tokens[at][:, own].tolist(), sums.tolist(), float(_NEVER / 2))
+                ids, own = every_token[at], sums[at]
+                if (need := int(self._need[sequence])) < behind:  # others of the batch need more
+                    ids, own = ([row[:need] + row[behind:] for row in rows] for rows in (ids, own))
+                found[at] = tracker.candidates(ids, own, float(_NEVER / 2))
         return found
 
     def _take(

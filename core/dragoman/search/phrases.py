@@ -12,6 +12,7 @@ costs more than the work.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -49,10 +50,14 @@ class PhraseTable:
         """By state: tokens that would bring a row further."""
         self.bank: list[int] = []
         """By state: how many phrase tokens a row has."""
+        self._relevant: list[frozenset[int]] = []
+        self._otherwise: list[int] = []  # by state: what follows after a token that is not relevant, as most are not
         self._number(_State(0, ()))
 
     def next(self, state: int, token: int) -> int:
         """The state of a row after one more token."""
+        if token not in self._relevant[state]:
+            return self._otherwise[state]
         key = state, token
         found = self._next.get(key)
         if found is None:
@@ -88,14 +93,21 @@ class PhraseTable:
             met = sum(weight for phrase, weight in enumerate(self._weights) if state.met >> phrase & 1)
             self.bank.append(met + max((count for _, _, count in state.begun), default=0))
             self.following.append(tuple(dict.fromkeys(self._wanted(state))))
+            begins = {tokens[0] for phrase in self._missing(state) for tokens in self._phrases[phrase]}
+            self._relevant.append(frozenset(begins.union(self.following[-1])))
+            self._otherwise.append(number)
+            if state.begun:
+                self._otherwise[number] = self._number(_State(state.met, ()))
         return number
 
     def _wanted(self, state: _State) -> Iterable[int]:
         """A phrase that was begun is gone on with; only otherwise others are begun."""
         if state.begun:
             return (self._phrases[phrase][which][count] for phrase, which, count in state.begun)
-        missing = (phrase for phrase in range(len(self._phrases)) if not state.met >> phrase & 1)
-        return (tokens[0] for phrase in missing for tokens in self._phrases[phrase])
+        return (tokens[0] for phrase in self._missing(state) for tokens in self._phrases[phrase])
+
+    def _missing(self, state: _State) -> list[int]:
+        return [phrase for phrase in range(len(self._phrases)) if not state.met >> phrase & 1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -111,6 +123,9 @@ class Candidate(NamedTuple):
     row: int
     token: int
     state: int
+
+
+_score = operator.itemgetter(0)
 
 
 class PhraseTracker:
@@ -136,7 +151,7 @@ class PhraseTracker:
                 if score > dead and token not in seen:
                     seen.add(token)
                     found.append(Candidate(score, row, token, state if token in self._ends else following(state, token)))
-        found.sort(key=lambda one: -one.score)  # stable: of equal ones the lower row, and its better token
+        found.sort(key=_score, reverse=True)  # stable: of equal ones the lower row, and its better token
         return found
 
     def is_complete(self, candidate: Candidate) -> bool:
@@ -167,10 +182,10 @@ class PhraseTracker:
         turn = 0
         rounds = [list(held) for held in banks.values()]
         while len(chosen) < self._width and any(turn < len(held) for held in rounds):
-            heads = sorted((held[turn] for held in rounds if turn < len(held)), key=lambda one: -one.score)
+            heads = sorted((held[turn] for held in rounds if turn < len(held)), key=_score, reverse=True)
             chosen += heads[: self._width - len(chosen)]
             turn += 1
-        chosen.sort(key=lambda one: -one.score)
+        chosen.sort(key=_score, reverse=True)
         return chosen
 
     def go_on(self, chosen: Sequence[Candidate]) -> None:
