@@ -25,6 +25,7 @@ _SUMMARY = {
     "inspect": "show and check a bundle",
     "serve": "serve bundles behind Triton",
     "translate": "translate text over gRPC",
+    "score": "how probable given translations are",
     "status": "what a server serves, and how busy it is",
     "probe": "health check: one real translation",
     "loadtest": "load-test a deployment",

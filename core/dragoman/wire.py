@@ -20,6 +20,7 @@ __all__ = [
     "ERROR_FIELDS",
     "MODELS",
     "MODEL_INFO_FIELDS",
+    "SCORED_FIELDS",
     "SERVER_STATUS",
     "STATUS_FIELDS",
     "TEXT_FIELDS",
@@ -63,6 +64,12 @@ class TritonModel:
 TEXT = Tensor("TEXT", "BYTES", (-1,))
 """Source texts, UTF-8, one an element."""
 
+TARGET = Tensor("TARGET", "BYTES", (-1,), optional=True)
+"""Translations that are there already, UTF-8, one for each of TEXT: with them the request scores instead of translating.
+
+TRANSLATION then returns them, SCORE is the total log-probability of each, TOKEN_COUNT its tokens, and DETAILS has
+SCORED_FIELDS. Each is scored whole, never split; options of the search, of splitting and of formats are refused."""
+
 MODEL = Tensor("MODEL", "BYTES", (1,), optional=True)
 """The name of the bundle, UTF-8; needed only where a server has several."""
 
@@ -77,7 +84,8 @@ TRANSLATION = Tensor("TRANSLATION", "BYTES", (-1, -1))
 """(texts, hypotheses), best first."""
 
 SCORE = Tensor("SCORE", "FP32", (-1, -1))
-"""(texts, hypotheses): the search's score: sum of log-probabilities over length ** length_penalty."""
+"""(texts, hypotheses): the search's score: sum of log-probabilities over length ** length_penalty. With TARGET the sum over
+all target tokens, the end token included, without a length penalty."""
 
 TOKEN_COUNT = Tensor("TOKEN_COUNT", "INT32", (-1, -1))
 """(texts, hypotheses): target tokens of each hypothesis with its end token."""
@@ -94,6 +102,9 @@ CHECK_FIELDS = ("suspicious", "sentences")
 """Of each text, when `on_suspicion` is not "ignore": how many sentences were suspicious, and for each of the first 256
 `length_ratio`, `coverage`, `suspicions` ("short" | "long" | "repetition" | "unfinished" | "uncovered") and `second`
 ("replaced" | "kept" | null)."""
+
+SCORED_FIELDS = ("tokens",)
+"""Of each text, with TARGET: a list of [text, log-probability], one for each target token, the end token included."""
 
 DETAILS_FIELDS = ("wire_version", "model", "version", "request_id", "texts")
 TEXT_FIELDS = (
@@ -160,7 +171,7 @@ BUNDLE_FIELDS = (
     *("source_languages", "target_languages"),
 )
 
-TRANSLATE = TritonModel("translate", False, (TEXT, OPTIONS, MODEL), (TRANSLATION, SCORE, TOKEN_COUNT, DETAILS))
+TRANSLATE = TritonModel("translate", False, (TEXT, TARGET, OPTIONS, MODEL), (TRANSLATION, SCORE, TOKEN_COUNT, DETAILS))
 TRANSLATE_STREAM = TritonModel("translate_stream", True, (TEXT, OPTIONS, MODEL), (CHUNK, FINAL, DETAILS))
 ENCODER = TritonModel("encoder", False, (TEXT, OPTIONS, MODEL), (SESSION, MODEL_INFO))
 DECODER = TritonModel(

@@ -17,6 +17,7 @@ enum class Kind : std::uint8_t {
   encode = 4,
   decode = 5,
   cancel = 6,
+  score = 7,
   answer = 11,
   chunk = 12,
   error = 13,

@@ -59,6 +59,13 @@ std::vector<InputSpec> text_inputs() {
   };
 }
 
+// `translate` also takes what is not to be translated but scored.
+std::vector<InputSpec> text_and_target_inputs() {
+  auto inputs = text_inputs();
+  inputs.push_back({"TARGET", Role::targets, &Limits::max_text_bytes});
+  return inputs;
+}
+
 std::vector<InputSpec> session_inputs() {
   return {
       {"SESSION", Role::part, &Limits::max_name_bytes},
@@ -71,7 +78,7 @@ std::vector<InputSpec> session_inputs() {
 
 const Model* find_model(const std::string& name) {
   static const std::vector<Model> models = {
-      {"translate", Kind::translate, false, "DETAILS", text_inputs(), translate_outputs},
+      {"translate", Kind::translate, false, "DETAILS", text_and_target_inputs(), translate_outputs},
       {"translate_stream", Kind::stream, true, "DETAILS", text_inputs(), stream_outputs},
       {"encoder", Kind::encode, false, "MODEL_INFO", text_inputs(), encoder_outputs},
       {"decoder", Kind::decode, false, "DECODED", session_inputs(), decoder_outputs},

@@ -47,17 +47,22 @@ std::string too_long(const std::string& what, std::uint64_t bytes, std::uint64_t
   return what + " has " + std::to_string(bytes) + " bytes; this server takes " + std::to_string(most);
 }
 
-std::string text_name(std::size_t number, std::uint64_t count) {
-  return count == 1 ? "the text" : "text " + std::to_string(number);
+bool has_texts(Role role) { return role == Role::texts || role == Role::targets; }
+
+std::string noun_of(Role role) { return role == Role::targets ? "target" : "text"; }
+
+std::string text_name(Role role, std::size_t number, std::uint64_t count) {
+  return count == 1 ? "the " + noun_of(role) : noun_of(role) + " " + std::to_string(number);
 }
 
-void check_texts(const Input& input, const Limits& limits) {
+void check_texts(const Input& input, Role role, const Limits& limits) {
   if (input.items > limits.max_texts) {
-    throw invalid(std::to_string(input.items) + " texts are too many; this server takes " +
+    throw invalid(std::to_string(input.items) + " " + noun_of(role) + "s are too many; this server takes " +
                   std::to_string(limits.max_texts) + ": send several requests");
   }
   if (input.items == 1 && input.bytes > kLengthBytes + limits.max_text_bytes) {
-    throw invalid(too_long(text_name(0, 1), input.bytes - kLengthBytes, limits.max_text_bytes) + ": send it in pieces");
+    throw invalid(too_long(text_name(role, 0, 1), input.bytes - kLengthBytes, limits.max_text_bytes) +
+                  ": send it in pieces");
   }
 }
 
@@ -66,14 +71,32 @@ void check_single(const Input& input, std::uint64_t most) {
   if (input.bytes > kLengthBytes + most) throw invalid(too_long(input.name, input.bytes - kLengthBytes, most));
 }
 
+// Of the input with that role; none where the request has no such input.
+const Input* input_of(const std::vector<Input>& inputs, const std::vector<InputSpec>& specs, Role role) {
+  for (const auto& spec : specs) {
+    for (const auto& input : inputs) {
+      if (spec.role == role && input.name == spec.name) return &input;
+    }
+  }
+  return nullptr;
+}
+
+void check_targets(const std::vector<Input>& inputs, const std::vector<InputSpec>& specs) {
+  const Input *targets = input_of(inputs, specs, Role::targets), *texts = input_of(inputs, specs, Role::texts);
+  const std::uint64_t expected = texts == nullptr ? 0 : texts->items;
+  if (targets == nullptr || targets->items == expected) return;
+  throw invalid(targets->name + " has " + std::to_string(targets->items) + " elements for " + std::to_string(expected) +
+                " texts; send one target for each text");
+}
+
 void check_sizes(const std::vector<Input>& inputs, const std::vector<InputSpec>& specs, const Limits& limits) {
   std::uint64_t bytes = 0;
   for (const auto& input : inputs) {
     bytes += input.bytes;
     for (const auto& spec : specs) {
       if (input.name != spec.name) continue;
-      if (spec.role == Role::texts) {
-        check_texts(input, limits);
+      if (has_texts(spec.role)) {
+        check_texts(input, spec.role, limits);
       } else {
         check_single(input, limits.*spec.max_bytes);
       }
@@ -82,6 +105,7 @@ void check_sizes(const std::vector<Input>& inputs, const std::vector<InputSpec>&
   if (bytes > limits.max_request_bytes) {
     throw invalid(too_long("the request", bytes, limits.max_request_bytes) + ": send several requests");
   }
+  check_targets(inputs, specs);
 }
 
 // The bytes of an input, which Triton may hold in several buffers.
@@ -118,11 +142,11 @@ std::vector<std::string> strings_of(const Input& input) {
   return found;
 }
 
-std::vector<std::string> texts_of(const Input& input, std::uint64_t max_text_bytes) {
+std::vector<std::string> texts_of(const Input& input, Role role, std::uint64_t max_text_bytes) {
   auto texts = strings_of(input);
   for (std::size_t number = 0; number < texts.size(); ++number) {
     if (texts[number].size() <= max_text_bytes) continue;
-    throw invalid(too_long(text_name(number, texts.size()), texts[number].size(), max_text_bytes) +
+    throw invalid(too_long(text_name(role, number, texts.size()), texts[number].size(), max_text_bytes) +
                   ": send it in pieces");
   }
   return texts;
@@ -138,9 +162,10 @@ void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& spec
     const auto is_it = [&spec](const Input& input) { return input.name == spec.name; };
     const auto input = std::find_if(inputs.begin(), inputs.end(), is_it);
     if (spec.role == Role::ignored) continue;
-    if (spec.role == Role::texts) {
+    if (has_texts(spec.role)) {
       if (input == inputs.end()) continue;
-      auto texts = texts_of(*input, limits.*spec.max_bytes);
+      if (spec.role == Role::targets) request.kind = Kind::score;
+      auto texts = texts_of(*input, spec.role, limits.*spec.max_bytes);
       std::move(texts.begin(), texts.end(), std::back_inserter(request.parts));
       continue;
     }

@@ -15,6 +15,7 @@ namespace dragoman {
 enum class Role {
   part,     // one string, a part of the frame
   texts,    // strings, the last parts of the frame
+  targets,  // as many strings behind them, which make it a request for scores
   model,    // the name of the bundle
   ignored,  // one string that nothing depends on
 };

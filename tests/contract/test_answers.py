@@ -18,6 +18,7 @@ from dragoman.wire import (
     DETAILS_FIELDS,
     ERROR_FIELDS,
     MODEL_INFO_FIELDS,
+    SCORED_FIELDS,
     STATUS_FIELDS,
     TEXT_FIELDS,
     WIRE_VERSION,
@@ -82,7 +83,16 @@ def test_the_encoder_returns_what_the_contract_lists_and_which_version_answers(c
     assert info["version"] == caller.translate([SENTENCE]).details["version"] != ""
 
 
-FIELDS = {*DETAILS_FIELDS, *CHECK_FIELDS, *TEXT_FIELDS, *MODEL_INFO_FIELDS, *STATUS_FIELDS, *BUNDLE_FIELDS, *ERROR_FIELDS}
+FIELDS = {
+    *DETAILS_FIELDS,
+    *CHECK_FIELDS,
+    *TEXT_FIELDS,
+    *SCORED_FIELDS,
+    *MODEL_INFO_FIELDS,
+    *STATUS_FIELDS,
+    *BUNDLE_FIELDS,
+    *ERROR_FIELDS,
+}
 
 
 @pytest.mark.parametrize("field", sorted(FIELDS))

@@ -131,6 +131,8 @@ class Grammar:
         match name:
             case "TEXT":
                 return [dice.choice(TEXTS) for _ in range(dice.choice((1, 1, 1, 2, 5)))]
+            case "TARGET":
+                return [dice.choice(TEXTS) for _ in range(dice.choice((0, 1, 1, 1, 2, 5)))]
             case "OPTIONS":
                 return [self.options() if dice.random() < 0.7 else b'{"beam_size": 2}']
             case "MODEL":
@@ -194,7 +196,7 @@ class Grammar:
 
     def _add_input(self, message: Request) -> None:
         name = self._dice.choice(
-            ("TEXT", "OPTIONS", "MODEL", "SESSION", "COMMAND", "STEP", "QUERY", "X", "", "x" * 5000, "START")
+            ("TEXT", "TARGET", "OPTIONS", "MODEL", "SESSION", "COMMAND", "STEP", "QUERY", "X", "", "x" * 5000, "START")
         )
         self._put(message, name, [self._dice.choice(TEXTS)], raw=False)
 

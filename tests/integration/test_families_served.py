@@ -101,6 +101,39 @@ def test_a_family_translates_as_hugging_face(server: Server, folder: Path, name:
     assert [answer.text for answer in answers] == [expected(folder, name, text, **options) for text in TEXTS]
 
 
+def hugging_face_loss(folder: Path, name: str, text: str, target: str) -> list[float]:
+    """Log-probabilities of the target's tokens, behind the forced first token if there is one, and of the end token."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    served, manifest = SERVED[name], read_manifest(folder / name / "bundle")
+    tokenizer = open_tokenizer(folder / name / "bundle", manifest.tokenizer, manifest.tokens)
+    chosen = language_resolver(manifest).tokens(served.asked.get("source_language"), served.asked.get("target_language"))
+    options = chosen.apply(manifest.generation)
+    first = [] if options.forced_bos is None else [options.forced_bos]
+    start = manifest.tokens.decoder_start if options.decoder_start is None else options.decoder_start
+    tokens = [*first, *tokenizer.encode_target(target), manifest.tokens.eos]
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder / name / "model").eval()
+    source = torch.tensor([chosen.wrap(tokenizer.encode(text))])
+    with torch.inference_mode():
+        logits = model(input_ids=source, decoder_input_ids=torch.tensor([[start, *tokens[:-1]]])).logits[0]
+    return [float(row[token]) for row, token in zip(logits.log_softmax(-1), tokens, strict=True)]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_family_scores_as_hugging_face(server: Server, folder: Path, name: str) -> None:
+    targets = ["Tom is here.", "I have never been there, and I don't know why.", "Where?"]
+    with Translator(server.grpc, model=name) as translator:
+        scores = translator.score(list(TEXTS), targets, **SERVED[name].asked)
+        alone = translator.score(TEXTS[1], targets[1], **SERVED[name].asked)
+    assert [one.log_probability for one in alone.tokens] == pytest.approx(
+        [one.log_probability for one in scores[1].tokens], abs=1e-5
+    )
+    for score, text, target in zip(scores, TEXTS, targets, strict=True):
+        expected_log_probs = hugging_face_loss(folder, name, text, target)
+        assert [one.log_probability for one in score.tokens] == pytest.approx(expected_log_probs, abs=1e-4)
+
+
 def test_requests_of_different_languages_share_a_batch(folder: Path) -> None:
     model = open_model(folder / "nllb" / "bundle")
     languages = language_resolver(model.manifest)

@@ -5,8 +5,8 @@ from dragoman.client.async_translator import AsyncTranslator
 from dragoman.client.client_decoding import ClientDecoding
 from dragoman.client.files import FileReport
 from dragoman.client.hooks import Best, Processor, Step
-from dragoman.client.options import RequestOptions
-from dragoman.client.results import Alternative, Link, SentenceCheck, Timings, Translation
+from dragoman.client.options import RequestOptions, ScoreOptions
+from dragoman.client.results import Alternative, Link, Score, SentenceCheck, Timings, TokenScore, Translation
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.streams import AsyncTranslationStream, TranslationStream
 from dragoman.client.translator import Translator
@@ -24,9 +24,12 @@ __all__ = [
     "Processor",
     "RequestOptions",
     "RetryPolicy",
+    "Score",
+    "ScoreOptions",
     "SentenceCheck",
     "Step",
     "Timings",
+    "TokenScore",
     "Translation",
     "TranslationStream",
     "Translator",

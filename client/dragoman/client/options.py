@@ -9,16 +9,26 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, TypedDict, TypeVar, get_args
+from typing import Literal, TypedDict, TypeVar, cast, get_args
 
 from dragoman.bundle.records import Segmentation
 from dragoman.client.rendering import OutputFormat
 from dragoman.client.windows import Window
 from dragoman.errors import InvalidRequest
 from dragoman.search.options import DecodingOptions, EarlyStopping, from_mapping
-from dragoman.wire import MODEL, OPTIONS, TEXT
+from dragoman.wire import MODEL, OPTIONS, TARGET, TEXT
 
-__all__ = ["CheckedOptions", "FileOptions", "LineOptions", "RequestOptions", "check_options", "encode_text", "shows"]
+__all__ = [
+    "CheckedOptions",
+    "FileOptions",
+    "LineOptions",
+    "RequestOptions",
+    "ScoreOptions",
+    "check_options",
+    "check_score_options",
+    "encode_text",
+    "shows",
+]
 
 
 class RequestOptions(TypedDict, total=False):
@@ -55,6 +65,20 @@ class RequestOptions(TypedDict, total=False):
     on_suspicion: Literal["ignore", "report", "retry"] | None
     priority: Literal["interactive", "batch"] | None
     cache: bool | None
+    request_id: str | None
+    timeout_s: float | None
+
+
+class ScoreOptions(TypedDict, total=False):
+    """Keyword arguments of `score`: nothing is searched there."""
+
+    decoder_start: int | None
+    forced_bos: int | None
+    source_language: str | None
+    target_language: str | None
+    task: str | None
+    task_prefix: str | None
+    priority: Literal["interactive", "batch"] | None
     request_id: str | None
     timeout_s: float | None
 
@@ -102,11 +126,13 @@ class CheckedOptions:
         """The options of the search."""
         return {name: value for name, value in self.sent.items() if name in _DECODING}
 
-    def inputs(self, sources: list[bytes], remaining_s: float) -> dict[str, list[bytes]]:
-        """The tensors of an attempt that has `remaining_s` left."""
+    def inputs(self, sources: list[bytes], remaining_s: float, targets: list[bytes] | None = None) -> dict[str, list[bytes]]:
+        """The tensors of an attempt that has `remaining_s` left; with `targets` it scores them."""
         # Rounded up: a server must not give up on a request whose caller is still there.
         options = {**self.sent, "timeout_ms": math.ceil(remaining_s * 1000)}
         inputs = {TEXT.name: sources, OPTIONS.name: [json.dumps(options, ensure_ascii=False).encode()]}
+        if targets is not None:
+            inputs[TARGET.name] = targets
         if self.model is not None:
             inputs[MODEL.name] = [self.model.encode()]
         return inputs
@@ -131,6 +157,14 @@ def check_options(options: RequestOptions, model: str | None, timeout_s: float) 
     if isinstance(terms := given.get("glossary"), Mapping):
         sent["glossary"] = list(terms.items())
     return CheckedOptions(sent, _timeout_s(given.get("timeout_s", timeout_s)), model)
+
+
+def check_score_options(given: ScoreOptions) -> RequestOptions:
+    """The options of a call of `score`; TypeError for those of a search, which mean nothing there."""
+    for name in given:
+        if name in RequestOptions.__annotations__ and name not in ScoreOptions.__annotations__:
+            raise TypeError(f"score() has no option {name!r}: a target is scored as it is, nothing is searched or split")
+    return cast("RequestOptions", given)
 
 
 def encode_text(text: object, name: str = "the text") -> bytes:

@@ -8,10 +8,10 @@ from typing import Any
 
 from dragoman.client.failures import Failure, read_error
 from dragoman.client.messages import Reply, foreign_answer
-from dragoman.client.results import Alternative, Link, SentenceCheck, Timings, Translation
-from dragoman.wire import ALIGNMENT_FIELD, ErrorCode
+from dragoman.client.results import Alternative, Link, Score, SentenceCheck, Timings, TokenScore, Translation
+from dragoman.wire import ALIGNMENT_FIELD, SCORED_FIELDS, ErrorCode
 
-__all__ = ["read_chunk", "read_refusal", "read_streamed", "read_translations"]
+__all__ = ["read_chunk", "read_refusal", "read_scores", "read_streamed", "read_translations"]
 
 
 def read_translations(reply: Reply, texts: int, round_trip_s: float) -> list[Translation]:
@@ -35,6 +35,32 @@ def read_translations(reply: Reply, texts: int, round_trip_s: float) -> list[Tra
         ]
         results.append(_translation(best, tuple(others), details, about[row], round_trip_s))
     return results
+
+
+def read_scores(reply: Reply, targets: int, round_trip_s: float) -> list[Score]:
+    """One Score for each of the `targets` that were sent."""
+    details = reply.about("DETAILS")
+    totals, about = reply.array("SCORE").ravel().tolist(), details.get("texts", [])
+    if not targets == len(totals) == len(about):
+        raise foreign_answer(f"{targets} targets were sent and {len(about)} came back")
+    return [_score(total, one, details, round_trip_s) for total, one in zip(totals, about, strict=True)]
+
+
+def _score(total: float, about: dict[str, Any], details: dict[str, Any], round_trip_s: float) -> Score:
+    (field,) = SCORED_FIELDS
+    try:
+        tokens = tuple(TokenScore(str(text), float(log_probability)) for text, log_probability in about[field])
+    except KeyError:
+        raise foreign_answer("it does not score targets; the server is older than this client") from None
+    except (TypeError, ValueError) as error:
+        raise foreign_answer(f"its scores can't be read ({error!r})") from None
+    if not tokens:
+        raise foreign_answer("it scores no token")
+    return Score(
+        *(total, tokens, int(about.get("source_tokens", 0)), _timings(about, round_trip_s)),
+        model=str(details.get("model", "")),
+        version=str(details.get("version", "")),
+    )
 
 
 def read_streamed(text: str, details: dict[str, Any], round_trip_s: float) -> Translation:

@@ -11,7 +11,7 @@ from dragoman.client.options import CheckedOptions, encode_text
 from dragoman.errors import InvalidRequest
 from dragoman.wire import TRANSLATE, TRANSLATE_STREAM, TritonModel
 
-__all__ = ["READY_REQUEST", "Build", "check_texts", "stream_builder", "translate_builder"]
+__all__ = ["READY_REQUEST", "Build", "check_texts", "score_builder", "stream_builder", "translate_builder"]
 
 READY_REQUEST = service_pb2.ModelReadyRequest(name=TRANSLATE.name)
 
@@ -19,10 +19,10 @@ Build = Callable[[float], Message]
 """Makes the ModelInferRequest of an attempt that has so many seconds left."""
 
 
-def check_texts(texts: object) -> list[str]:
+def check_texts(texts: object, method: str = "translate") -> list[str]:
     """The texts of a call as a list; TypeError for anything that is not text."""
     if isinstance(texts, (bytes, bytearray, Mapping)) or not isinstance(texts, Sequence):
-        raise TypeError(f"translate() takes a str or a list of str, not {type(texts).__name__}")
+        raise TypeError(f"{method}() takes a str or a list of str, not {type(texts).__name__}")
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             raise TypeError(f"text {number} is {type(text).__name__}, not str; decode bytes first")
@@ -43,11 +43,17 @@ def stream_builder(text: str, options: CheckedOptions) -> Build:
     return _builder(TRANSLATE_STREAM, [text], options)
 
 
-def _builder(model: TritonModel, texts: Sequence[str], options: CheckedOptions) -> Build:
+def score_builder(pairs: Sequence[tuple[str, str]], options: CheckedOptions) -> Build:
+    """Makes the `translate` request of an attempt that scores targets of sources."""
+    targets = [encode_text(target, "the target") for _, target in pairs]
+    return _builder(TRANSLATE, [source for source, _ in pairs], options, targets)
+
+
+def _builder(model: TritonModel, texts: Sequence[str], options: CheckedOptions, targets: list[bytes] | None = None) -> Build:
     sources = [encode_text(text) for text in texts]
     request_id = str(options.sent.get("request_id", ""))
 
     def build(remaining_s: float) -> Message:
-        return infer_request(model, options.inputs(sources, remaining_s), request_id)
+        return infer_request(model, options.inputs(sources, remaining_s, targets), request_id)
 
     return build

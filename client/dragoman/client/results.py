@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Alternative", "Link", "SentenceCheck", "Timings", "Translation"]
+__all__ = ["Alternative", "Link", "Score", "SentenceCheck", "Timings", "TokenScore", "Translation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +85,33 @@ class Translation:
     def of_nothing(cls) -> Translation:
         """The translation of a blank line, which needs no model."""
         return cls("", 0.0, 0, (), Timings(0.0, 0.0, 0.0, 0.0), 0, "eos", 0, False, "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """A token of a target: what it stands for, with the space before it, and its log-probability after those before it.
+
+    Special tokens have no text: the end token, and the language that some models' targets begin with. Of tokens that make
+    up one character the last one has it.
+    """
+
+    text: str
+    log_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How probable a model finds a target: `total` is the sum over its `tokens`, the end token included, without any
+    length penalty. The same figures as the loss of its training, which is their mean with the sign changed."""
+
+    total: float
+    tokens: tuple[TokenScore, ...]
+    source_tokens: int
+    timings: Timings
+    model: str
+    version: str
+
+    @property
+    def mean(self) -> float:
+        """Log-probability a token, which compares targets of different lengths."""
+        return self.total / len(self.tokens)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, overload
 from dragoman.client.blocking import BlockingCalls, iterate_each, run
 from dragoman.client.channels import Connection
 from dragoman.client.files import FileReport
-from dragoman.client.options import FileOptions, LineOptions, RequestOptions, shows
-from dragoman.client.results import Translation
+from dragoman.client.options import FileOptions, LineOptions, RequestOptions, ScoreOptions, shows
+from dragoman.client.results import Score, Translation
 from dragoman.client.streams import TranslationStream
 from dragoman.client.translator_base import TranslatorBase
 
@@ -40,6 +40,30 @@ class Translator(TranslatorBase):
     ) -> Translation | list[Translation]:
         """Translate a text, or several: a Translation, or a list of them in the order of the texts."""
         return run(self._translate(text, options))
+
+    @overload
+    def score(self, source: str, target: str, **options: Unpack[ScoreOptions]) -> Score: ...
+    @overload
+    def score(
+        self, source: list[str] | tuple[str, ...], target: list[str] | tuple[str, ...], **options: Unpack[ScoreOptions]
+    ) -> list[Score]: ...
+    @shows(ScoreOptions)
+    def score(
+        self,
+        source: str | list[str] | tuple[str, ...],
+        target: str | list[str] | tuple[str, ...],
+        **options: Unpack[ScoreOptions],
+    ) -> Score | list[Score]:
+        """How probable the model finds `target` as the translation of `source`: its total, and each token's part of it.
+
+        Or several, in the order of the two lists. Each is scored whole; what is longer than the model takes is refused.
+        """
+        return run(self._score(source, target, options))
+
+    @shows(ScoreOptions)
+    def score_lines(self, pairs: Iterable[tuple[str, str]], **options: Unpack[ScoreOptions]) -> Iterator[Score]:
+        """Score any number of (source, target), in bounded memory, in order. `timeout_s` is for each request."""
+        return iterate_each(self._score_lines(pairs, options))
 
     @shows(RequestOptions)
     def stream(self, text: str, **options: Unpack[RequestOptions]) -> TranslationStream:

@@ -17,12 +17,21 @@ from dragoman.client.documents import document_kind, pieces_of, read_document, w
 from dragoman.client.driving import decode
 from dragoman.client.files import FileJob, FileReport
 from dragoman.client.messages import Reply
-from dragoman.client.options import CheckedOptions, FileOptions, LineOptions, RequestOptions, encode_text
+from dragoman.client.options import (
+    CheckedOptions,
+    FileOptions,
+    LineOptions,
+    RequestOptions,
+    ScoreOptions,
+    check_score_options,
+    encode_text,
+)
 from dragoman.client.rendering import as_line
-from dragoman.client.replies import read_translations
-from dragoman.client.requests import READY_REQUEST, check_texts, stream_builder, translate_builder
-from dragoman.client.results import Translation
+from dragoman.client.replies import read_scores, read_translations
+from dragoman.client.requests import READY_REQUEST, check_texts, score_builder, stream_builder, translate_builder
+from dragoman.client.results import Score, Translation
 from dragoman.client.retry import RetryPolicy
+from dragoman.client.scoring import Pair, pairs_of, score_each
 from dragoman.client.settings import CHECK_TIMEOUT_S, Decoding, settings_of
 from dragoman.client.streams import StreamReader
 from dragoman.client.transport import Transport
@@ -68,6 +77,45 @@ class TranslatorBase(ABC):
             window = Window(in_flight=1)
         lists = [translations async for translations in self._in_order(source, window, options, "text")]
         return [translation for translations in lists for translation in translations]
+
+    async def _score(
+        self, source: str | Sequence[str], target: str | Sequence[str], given: ScoreOptions
+    ) -> Score | list[Score]:
+        options = self._score_options(given)
+        if isinstance(source, str) and isinstance(target, str):
+            return (await self._request_scores([(source, target)], options))[0]
+        if isinstance(source, str) or isinstance(target, str):
+            raise TypeError("score() takes a source and a target, or a list of each")
+        found: list[Score] = []
+        async for scores in self._scores(pairs_of(source, target), options, "pair"):
+            found += scores
+        return found
+
+    def _score_lines(self, pairs: Iterable[Pair], given: ScoreOptions) -> AsyncGenerator[list[Score], None]:
+        self._score_options(given)
+        options = self._settings.check_for_many(check_score_options(given))
+        return self._scores(pairs, options, "line", RetryPolicy.patient())
+
+    def _score_options(self, given: ScoreOptions) -> CheckedOptions:
+        if self._settings.plan is not None:
+            raise UsageError("score() needs the server's decoder; use a translator without decoding='client' for it")
+        return self._settings.check(check_score_options(given))
+
+    async def _scores(
+        self, pairs: Iterable[Pair], options: CheckedOptions, noun: str, policy: RetryPolicy | None = None
+    ) -> AsyncGenerator[list[Score], None]:
+        async def send(some: Sequence[Pair]) -> list[Score]:
+            return await self._request_scores(some, options, policy)
+
+        async for scores in score_each(pairs, send, noun):
+            yield scores
+
+    async def _request_scores(
+        self, pairs: Sequence[Pair], options: CheckedOptions, policy: RetryPolicy | None = None
+    ) -> list[Score]:
+        began_at = time.perf_counter()
+        response = await self._transport.infer(score_builder(pairs, options), options.timeout_s, policy)
+        return read_scores(Reply(response), len(pairs), time.perf_counter() - began_at)
 
     def _stream(self, text: str, given: RequestOptions) -> tuple[AsyncGenerator[str, None], StreamReader]:
         if self._settings.plan is not None:

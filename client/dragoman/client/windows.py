@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from dragoman.client.calls import Calls, Task
 from dragoman.client.results import Translation
 from dragoman.errors import InvalidRequest, UsageError
 
 __all__ = ["Batch", "Send", "Window", "batches", "each", "in_order", "one_after_another"]
+
+T = TypeVar("T")
 
 Send = Callable[[list[str]], Coroutine[Any, Any, list[Translation]]]
 """Translates the texts of one request."""
@@ -106,12 +108,12 @@ async def in_order(
             await task.ended()
 
 
-async def each(lists: AsyncGenerator[list[Translation], None]) -> AsyncGenerator[Translation, None]:
+async def each(lists: AsyncGenerator[list[T], None]) -> AsyncGenerator[T, None]:
     """Their elements one by one."""
     try:
-        async for translations in lists:
-            for translation in translations:
-                yield translation
+        async for some in lists:
+            for one in some:
+                yield one
     finally:
         await lists.aclose()
 

@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.cli import build_parser, command_modules, main
 
-COMMANDS = ("export", "inspect", "serve", "translate", "status", "probe", "loadtest", "plan", "completion")
+COMMANDS = ("export", "inspect", "serve", "translate", "score", "status", "probe", "loadtest", "plan", "completion")
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:

@@ -134,6 +134,8 @@ class ForcedDecoding:
                     if steps >= max_steps or (steps and clock() - began_s >= max_s):
                         return
                     steps += 1
+                    if sequence.admitted_s is None:  # no search came before
+                        sequence.admitted_s = clock()
                     if self._advance(sequence, slices):
                         self._done.append(sequence)
                         break

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     ENCODE = 4  # [arrival, options, text, …]
     DECODE = 5  # [arrival, session, command, step]
     CANCEL = 6  # []
+    SCORE = 7  # [arrival, options, text, …, as many targets]
     # an engine to the Triton backend
     ANSWER = 11  # the last frame of a request; its parts depend on the request's kind
     CHUNK = 12  # [text, details]

@@ -13,7 +13,7 @@ from typing import Literal
 from dragoman.serving.engine import Timings
 from dragoman.serving.text.joining import TextHypothesis
 from dragoman.serving.text.suspicion import Suspicion
-from dragoman.wire import ALIGNMENT_FIELD, WIRE_VERSION
+from dragoman.wire import ALIGNMENT_FIELD, SCORED_FIELDS, WIRE_VERSION
 
 __all__ = ["Second", "SentenceCheck", "TextAnswer", "details", "translation_parts"]
 
@@ -43,6 +43,8 @@ class TextAnswer:
     checks: tuple[SentenceCheck, ...] | None = None
     suspicious: int = 0
     aligned: bool = False
+    scored_tokens: str = ""
+    """SCORED_FIELDS of a target that was scored: a JSON list, made when it was, as many long ones together take long."""
 
     @property
     def size_bytes(self) -> int:
@@ -75,31 +77,32 @@ _NOTHING = TextHypothesis("", float("-inf"), 0)
 
 def details(model: str, version: str, request_id: str, texts: Sequence[tuple[TextAnswer, Timings, bool]]) -> bytes:
     """DETAILS of the wire contract; of each text its answer, its timings and whether it was in the response cache."""
-    return _JSON.encode(
+    about = _JSON.encode({"wire_version": WIRE_VERSION, "model": model, "version": version, "request_id": request_id})
+    told = ", ".join(_text_details(answer, timings, cached) for answer, timings, cached in texts)
+    return f'{about[:-1]}, "texts": [{told}]}}'.encode()
+
+
+def _text_details(answer: TextAnswer, timings: Timings, cached: bool) -> str:
+    encoded = _JSON.encode(
         {
-            "wire_version": WIRE_VERSION,
-            "model": model,
-            "version": version,
-            "request_id": request_id,
-            "texts": [
-                {
-                    "source_tokens": answer.source_tokens,
-                    "target_tokens": answer.hypotheses[0].tokens,
-                    "score": _number(answer.hypotheses[0].score),
-                    "queue_ms": round(timings.queue_s * 1000, 3),
-                    "first_token_ms": round((timings.first_token_s or timings.total_s) * 1000, 3),
-                    "total_ms": round(timings.total_s * 1000, 3),
-                    "steps": timings.steps,
-                    "parts": answer.parts,
-                    "cached": cached,
-                    "finish": answer.finish,
-                    **_checked(answer),
-                    **_alignment(answer),
-                }
-                for answer, timings, cached in texts
-            ],
+            "source_tokens": answer.source_tokens,
+            "target_tokens": answer.hypotheses[0].tokens,
+            "score": _number(answer.hypotheses[0].score),
+            "queue_ms": round(timings.queue_s * 1000, 3),
+            "first_token_ms": round((timings.first_token_s or timings.total_s) * 1000, 3),
+            "total_ms": round(timings.total_s * 1000, 3),
+            "steps": timings.steps,
+            "parts": answer.parts,
+            "cached": cached,
+            "finish": answer.finish,
+            **_checked(answer),
+            **_alignment(answer),
         }
-    ).encode()
+    )
+    if not answer.scored_tokens:
+        return encoded
+    (field,) = SCORED_FIELDS
+    return f'{encoded[:-1]}, "{field}": {answer.scored_tokens}}}'
 
 
 def _checked(answer: TextAnswer) -> dict[str, object]:

@@ -74,26 +74,43 @@ class LoadedBundle:
 
     def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
         """The parts that `text` is translated in: its sentences, its lines, or itself."""
+        language, measure = self._beginning(text, options)
+        blocks = yield from blocks_of(text[len(language) :], options.format, self._protection(options))
+        document = yield from plan_document(
+            blocks,
+            measure,
+            Splitting(
+                options.split or self.manifest.segmentation,
+                refuse_long=options.split == "none",
+                language=options.source_language or self.manifest.model.source_language,
+            ),
+            language + options.task_prefix,
+        )
+        return document
+
+    def plan_whole(self, text: str, options: RequestOptions) -> Document:
+        """The text as one part, as it is; InvalidRequest when it is longer than the model takes."""
+        language, measure = self._beginning(text, options)
+        whole = text[len(language) :].strip()
+        if not whole:
+            raise InvalidRequest(f"the text is empty behind {language.strip()}")
+        if not measure.fits(whole):
+            raise InvalidRequest(
+                f"a text of {len(whole)} characters has more tokens than the model takes ({measure.max_tokens}); "
+                "send its sentences one by one"
+            )
+        return Document((Part(whole),), ("", ""), language + options.task_prefix)
+
+    def _beginning(self, text: str, options: RequestOptions) -> tuple[str, Measure]:
+        """The language token that the text begins with, and the measure of what fits behind it and the task's prefix."""
         language = self.languages.leading_token(text)
         if language and options.target_language is not None:
             raise InvalidRequest(
                 f"the text begins with {language.strip()} and the request has a target_language; use one of the two"
             )
         self._check_prefix(options.task_prefix)
-        lead = language + options.task_prefix
         room = self.manifest.dimensions.max_source_tokens - len(options.language_tokens)
-        blocks = yield from blocks_of(text[len(language) :], options.format, self._protection(options))
-        document = yield from plan_document(
-            blocks,
-            Measure(self._count_tokens, room, lead),
-            Splitting(
-                options.split or self.manifest.segmentation,
-                refuse_long=options.split == "none",
-                language=options.source_language or self.manifest.model.source_language,
-            ),
-            lead,
-        )
-        return document
+        return language, Measure(self._count_tokens, room, language + options.task_prefix)
 
     def _protection(self, options: RequestOptions) -> Protection:
         return Protection(

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _TASK_BUDGET_S = 0.002
 _IDLE_S = 0.25
 _LINGER_S = 0.5  # after DRAIN, for requests that were on their way
-_REQUESTS = frozenset((Kind.TRANSLATE, Kind.STREAM, Kind.ENCODE, Kind.DECODE))
+_REQUESTS = frozenset((Kind.TRANSLATE, Kind.STREAM, Kind.SCORE, Kind.ENCODE, Kind.DECODE))
 
 
 class EngineLoop:
@@ -92,7 +92,7 @@ class EngineLoop:
 
     def _dispatch(self, channel: Channel, frame: Frame) -> None:
         match frame.kind:
-            case Kind.TRANSLATE | Kind.STREAM:
+            case Kind.TRANSLATE | Kind.STREAM | Kind.SCORE:
                 self._requests.translate(channel, frame)
             case Kind.ENCODE:
                 self._sessions.encode(channel, frame)

@@ -60,6 +60,8 @@ class RequestOptions:
     format: TextFormat = "text"
     placeholders: bool = True
     glossary: GlossaryValue | None = None
+    named: frozenset[str] = frozenset()
+    """Which options the caller gave."""
     usual: DecodingOptions | None = None
     """What `decoding` would be without options of the search: the task's, or the model's own."""
 
@@ -150,6 +152,7 @@ class OptionsReader:
             task_prefix=task_prefix,
             timeout_s=None if timeout_ms is None else timeout_ms / 1000,
             language_tokens=languages,
+            named=frozenset(given),
             **{**own, "request_id": own.get("request_id") or ""},
         )
 

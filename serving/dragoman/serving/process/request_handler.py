@@ -17,7 +17,7 @@ from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.metrics import CACHE_HITS, CACHE_MISSES, Recorder
 from dragoman.serving.process.answers import TextAnswer, details, translation_parts
-from dragoman.serving.process.arrivals import read_arrival
+from dragoman.serving.process.arrivals import read_arrival, targets_behind
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.omission_guard import OmissionGuard
@@ -26,6 +26,7 @@ from dragoman.serving.process.part_links import part_links
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
+from dragoman.serving.process.scoring import Scoring, options_of_scores
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
 from dragoman.serving.text.document import Part
 from dragoman.serving.text.links import Link
@@ -57,6 +58,7 @@ class RequestHandler:
         self._engine: Engine = bundle.engine
         self._metrics = RequestMetrics(recorder, bundle.settings, bundle.stand_ins)
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
+        self._scoring = Scoring(bundle)
         self._guard = OmissionGuard(bundle.ends, bundle.widest_beam, recorder)
         self._share = FairShare(bundle.engine.limits)
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
@@ -75,7 +77,7 @@ class RequestHandler:
     # Requests of the Triton backend.
 
     def translate(self, channel: Channel, frame: Frame) -> None:
-        """A TRANSLATE or STREAM frame: check what costs nothing to check, and put it in line."""
+        """A TRANSLATE, STREAM or SCORE frame: check what costs nothing to check, and put it in line."""
         arrived_s, wants_details = read_arrival(frame)
         if (channel, frame.request) in self._requests:
             raise ServeError(f"request number {frame.request} is in use on this connection")
@@ -104,12 +106,16 @@ class RequestHandler:
 
     def _admit(self, channel: Channel, frame: Frame, arrived_s: float) -> TranslationRequest:
         options = self._bundle.options.read(frame.parts[1])
-        texts = frame.parts[2:]
-        check_sizes(texts, self._bundle.settings.limits)
+        limits = self._bundle.settings.limits
+        texts, targets = frame.parts[2:], tuple[bytes, ...]()
+        if frame.kind is Kind.SCORE:
+            texts, targets, options = *targets_behind(texts), options_of_scores(options)
+            check_sizes(targets, limits, "target")
+        check_sizes(texts, limits)
         is_stream = frame.kind is Kind.STREAM
         if is_stream and len(texts) != 1:
             raise InvalidRequest(f"a stream translates one text, not {len(texts)}; send one stream for each")
-        request = TranslationRequest(channel, frame.request, options, texts, arrived_s, is_stream)
+        request = TranslationRequest(channel, frame.request, options, texts, arrived_s, is_stream, raw_targets=targets)
         if self._metrics.is_probe(options) and self._engine.busy:
             raise _ProbeNotNeeded("busy with real requests, which proves as much", 1.0)
         if self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._requests:
@@ -138,7 +144,11 @@ class RequestHandler:
             if (size := size + len(raw)) > _BYTES_PER_STEP and number:
                 size = 0
                 yield Yield.PAUSE
-            request.texts.append(TextState(read_text(raw, number, count)))
+            target = None
+            if request.raw_targets:
+                target = read_text(request.raw_targets[number], number, count, "target")
+                size += len(request.raw_targets[number])
+            request.texts.append(TextState(read_text(raw, number, count), target))
         for text in request.texts:
             if self._answer_from_cache(request, text):
                 continue
@@ -156,7 +166,10 @@ class RequestHandler:
                     yield Yield.PARK
 
     def _plan(self, request: TranslationRequest, text: TextState) -> Iterator[None]:
-        document = yield from self._bundle.plan(text.text, request.options)
+        if text.target is not None:
+            document = self._scoring.plan(text.text, text.target, request.options)
+        else:
+            document = yield from self._bundle.plan(text.text, request.options)
         text.plan(document, request.options.decoding.num_hypotheses)
         if request.wants_stream:
             request.stream = TextStream(document, self._bundle.tokenizer.decode)
@@ -164,16 +177,23 @@ class RequestHandler:
     def _sequence(self, request: TranslationRequest, owner: PartOwner, part: Part) -> Sequence:
         options = request.options
         source = self._bundle.source(owner.text.document, part, options)
-        decoding = self._decoding(request, owner.position)
+        forcing: Forcing | None = None
+        if owner.text.target is not None:
+            decoding, forcing = self._scoring.forcing(owner.text.target, _target_name(owner), options)
+        else:
+            decoding = part.options(self._decoding(request, owner.position))
+            decoding = self._guard.bounded(options, decoding, len(source))
+            if options.alignment or part.needs_links or self._measures_coverage(options):
+                forcing = Forcing()
         return Sequence(
             source,
-            self._guard.bounded(options, part.options(decoding), len(source)),
+            decoding,
             priority=options.priority,
             deadline_s=request.deadline_s,
             stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
             arrived_s=request.arrived_s,
             owner=owner,
-            forcing=Forcing() if options.alignment or part.needs_links or self._measures_coverage(options) else None,
+            forcing=forcing,
         )
 
     def _measures_coverage(self, options: RequestOptions) -> bool:
@@ -249,6 +269,8 @@ class RequestHandler:
             return
         if sequence.error is not None:
             raise sequence.error
+        if text.target is not None:
+            text.scored_tokens = self._scoring.take(sequence, _target_name(part))
         self._metrics.part_done(request, sequence)
         check = None
         if request.options.on_suspicion != "ignore":
@@ -340,3 +362,9 @@ class RequestHandler:
         for sequence in list(request.sequences):
             self._share.release(request, sequence)
             self._engine.cancel(sequence)
+
+
+def _target_name(owner: PartOwner) -> str:
+    """Which target of its request it is, for errors."""
+    texts = owner.request.texts
+    return f"target {texts.index(owner.text)}" if len(texts) > 1 else "the target"

@@ -28,13 +28,14 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class TextState:
-    """One text: the document it was split into, what is back of its parts, and at last its answer.
+    """One text: the document it was split into, what is back of its parts, and at last its answer. `target`: to score.
 
     Parts are detokenised and joined as they come back, so that a text of thousands does not end in a long pause.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, target: str | None = None) -> None:
+        self.text, self.target = text, target
+        self.scored_tokens = ""  # of the target, as JSON
         self.document = Document((), ("",))
         self.answer: TextAnswer | None = None
         self.timings: Timings | None = None
@@ -103,6 +104,7 @@ class TextState:
             checks=tuple(check for _, check in sorted(self._checks.items())) if self._checks else None,
             suspicious=self._suspicious,
             aligned=self._aligned,
+            scored_tokens=self.scored_tokens,
         )
         self._columns = []
         return self.answer
@@ -137,6 +139,8 @@ class TranslationRequest:
     arrived_s: float
     wants_stream: bool = False
     wants_details: bool = True
+    raw_targets: tuple[bytes, ...] = ()
+    """To score instead of translating: one for each text."""
     texts: list[TextState] = field(default_factory=list)
     stream: TextStream | None = None
     task: Task | None = None
@@ -158,7 +162,7 @@ class TranslationRequest:
     @property
     def size_bytes(self) -> int:
         """What its texts take in memory."""
-        return sum(map(len, self.raw_texts))
+        return sum(map(len, self.raw_texts)) + sum(map(len, self.raw_targets))
 
     @property
     def deadline_s(self) -> float | None:

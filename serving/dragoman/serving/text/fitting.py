@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dragoman.errors import InvalidRequest
 from dragoman.serving.text.sentences import sentence_spans, weak_spans
 
-__all__ = ["Measure", "pieces"]
+__all__ = ["Measure", "longest_text", "pieces"]
 
 _Span = tuple[int, int]
 _SENTENCES = "sentences"
@@ -25,13 +25,18 @@ _PER_CALL = 40
 """Measuring anything costs as much as tokenising so many characters."""
 
 
+def longest_text(max_tokens: int) -> int:
+    """Characters. What is longer has more tokens than these, so it need not be tokenised."""
+    return max(1024, _LONGEST_TOKEN * max_tokens)
+
+
 class Measure:
     """How many tokens stretches of text have, behind the `lead` that every part needs."""
 
     def __init__(self, count_tokens: Callable[[str], int], max_tokens: int, lead: str = "") -> None:
         self.max_tokens = max_tokens
         self._lead, self._count_tokens = lead, count_tokens
-        self._longest = max(1024, _LONGEST_TOKEN * max_tokens)  # characters
+        self._longest = longest_text(max_tokens)
         self._around = count_tokens(lead)  # tokens of every part, whatever it says
         self.room = min(max_tokens, max(max_tokens // _PIECES_OF_A_LIMIT, _SMALL_LIMIT)) - self._around
         self._since_pause = 0

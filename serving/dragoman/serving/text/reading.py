@@ -11,25 +11,25 @@ from dragoman.wire import Limits
 __all__ = ["check_sizes", "read_text"]
 
 
-def check_sizes(raw: Sequence[bytes], limits: Limits) -> None:
-    """InvalidRequest for too many texts or too many bytes; looks at no byte of them."""
+def check_sizes(raw: Sequence[bytes], limits: Limits, noun: str = "text") -> None:
+    """InvalidRequest for too many texts or too many bytes; looks at no byte of them. `noun` is what they are called."""
     if not raw:
-        raise InvalidRequest("TEXT is empty: send at least one text")
+        raise InvalidRequest(f"{noun.upper()} is empty: send at least one {noun}")
     if len(raw) > limits.max_texts:
-        raise InvalidRequest(f"{len(raw)} texts are too many; this server takes {limits.max_texts}: send several requests")
+        raise InvalidRequest(f"{len(raw)} {noun}s are too many; this server takes {limits.max_texts}: send several requests")
     for number, each in enumerate(raw):
         if len(each) > limits.max_text_bytes:
             raise InvalidRequest(
-                f"{_which(number, len(raw))} has {len(each)} bytes; this server takes {limits.max_text_bytes}: "
+                f"{_which(number, len(raw), noun)} has {len(each)} bytes; this server takes {limits.max_text_bytes}: "
                 "send it in pieces"
             )
     if (together := sum(map(len, raw))) > limits.max_request_bytes:
-        raise InvalidRequest(f"the texts have {together} bytes; this server takes {limits.max_request_bytes} in a request")
+        raise InvalidRequest(f"the {noun}s have {together} bytes; this server takes {limits.max_request_bytes} in a request")
 
 
-def read_text(raw: bytes, number: int, count: int) -> str:
+def read_text(raw: bytes, number: int, count: int, noun: str = "text") -> str:
     """Text `number` of `count`; InvalidRequest says what is wrong with it and does not repeat it."""
-    which = _which(number, count)
+    which = _which(number, count, noun)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -40,5 +40,5 @@ def read_text(raw: bytes, number: int, count: int) -> str:
     return text
 
 
-def _which(number: int, count: int) -> str:
-    return f"text {number}" if count > 1 else "the text"
+def _which(number: int, count: int, noun: str) -> str:
+    return f"{noun} {number}" if count > 1 else f"the {noun}"

@@ -1,0 +1,139 @@
+"""`dragoman score`: pairs of a text and a translation in, log-probabilities out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from dragoman.client.command_options import (
+    above_zero,
+    add_language_flags,
+    add_server_flags,
+    add_task_flags,
+    add_tls_flags,
+    quiet_grpc,
+    tls_of,
+)
+from dragoman.client.files import decode_lines, read_lines
+from dragoman.client.options import ScoreOptions, check_options, check_score_options
+from dragoman.client.results import Score
+from dragoman.client.scoring import Pair
+from dragoman.client.translator import Translator
+from dragoman.errors import InvalidRequest, UsageError
+
+__all__ = ["HELP", "configure", "run"]
+
+HELP = "Score translations: how probable the model finds each, in total and token by token."
+
+_EXAMPLES = r"""
+A line of the input has a text, a tab and its translation. A line of the output has the total log-probability, a tab and the
+log-probabilities of the tokens, the end token last; with --json it has the texts of the tokens, too. The total is the sum of
+the tokens', without a length penalty: the nearer to 0, the more probable. Both sides are scored whole: send sentences.
+
+examples:
+  printf 'Where is the station?\tWo ist der Bahnhof?\n' | dragoman score
+  dragoman score --input pairs.tsv --output scores.tsv
+  dragoman score --input pairs.tsv --json > scores.jsonl
+  paste book.en book.de | dragoman score --server localhost:8001 | cut -f 1
+
+exit codes: 0 all is scored, 1 the server or a line failed, 2 impossible usage, 130 interrupted
+"""
+_TAB = "\t"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.epilog = _EXAMPLES
+    add_server_flags(parser)
+    parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
+    add_language_flags(parser)
+    add_task_flags(parser)
+    output = parser.add_argument_group("input and output")
+    output.add_argument("--input", type=Path, metavar="FILE.tsv", help="pairs to score (default: standard input)")
+    output.add_argument("--output", type=Path, metavar="FILE", help="scores, once all are there (default: standard output)")
+    output.add_argument("--json", action="store_true", help="one JSON object per line, with the texts of the tokens")
+    output.add_argument("--timeout", type=above_zero, metavar="SECONDS", help="for each request (120)")
+    add_tls_flags(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score the pairs of a file or of standard input."""
+    options = _options(arguments)
+    try:
+        check_options(check_score_options(options), arguments.model, arguments.timeout or 1.0)
+    except InvalidRequest as error:  # known without the server: the command is impossible as written
+        raise UsageError(str(error)) from None
+    quiet_grpc()
+    with Translator(arguments.server, model=arguments.model, tls=tls_of(arguments)) as translator:
+        translator.check()  # a pipe may be long: better to fail now when no server answers
+        try:
+            with _opened(arguments.output) as stream:
+                _score(translator, arguments, options, stream)
+        except BrokenPipeError:  # the reader of the output ended, like head
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _score(translator: Translator, arguments: argparse.Namespace, options: ScoreOptions, stream: TextIO) -> None:
+    name = str(arguments.input or "standard input")
+    lines = read_lines(arguments.input) if arguments.input else decode_lines(sys.stdin.buffer, name)
+    try:
+        for score in translator.score_lines(_pairs(lines, name), **options):
+            print(_as_json(score) if arguments.json else _as_line(score), file=stream, flush=True)
+    except InvalidRequest as error:  # it begins with the line
+        raise InvalidRequest(f"{name} {error}") from None
+
+
+def _options(arguments: argparse.Namespace) -> ScoreOptions:
+    return {
+        "source_language": arguments.source_language,
+        "target_language": arguments.target_language,
+        "task": arguments.task,
+        "task_prefix": arguments.task_prefix,
+        "timeout_s": arguments.timeout,
+    }
+
+
+def _pairs(lines: Iterable[str], name: str) -> Iterator[Pair]:
+    for number, line in enumerate(lines, start=1):
+        source, tab, target = line.partition(_TAB)
+        if not tab or _TAB in target:
+            found = "more than one tab" if tab else "no tab"
+            raise UsageError(f"{name} line {number} has {found}; it must be a text, a tab and its translation")
+        if not source.strip() or not target.strip():
+            raise UsageError(f"{name} line {number} has no {'translation' if source.strip() else 'text'}")
+        yield source, target
+
+
+def _as_line(score: Score) -> str:
+    return f"{score.total:.6f}{_TAB}{' '.join(f'{token.log_probability:.6f}' for token in score.tokens)}"
+
+
+def _as_json(score: Score) -> str:
+    return json.dumps(dataclasses.asdict(score), ensure_ascii=False)
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that has its old content until the new one is complete."""
+    if output is None:
+        yield sys.stdout
+        return
+    draft = output.with_name(output.name + ".new")
+    try:
+        with draft.open("w", encoding="utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(output)
+    except OSError as error:
+        raise UsageError(f"{output} can't be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,96 @@
+"""Scores as the client asks for them and reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+from fake_triton import OVERLOADED, RESTARTING, Heard, Outputs, Refuse, ScriptedTriton, details, packed, translated
+
+from dragoman.cli import main
+from dragoman.client import AsyncTranslator, RetryPolicy, Translator
+from dragoman.errors import InvalidRequest, ServerError
+
+
+def scored(heard: Heard, _: object) -> Outputs:
+    """Each token is a character of the target."""
+    targets = [target.decode() for target in heard.inputs["TARGET"]]
+    about = details(targets)
+    tokens = [[*([letter, -1.0] for letter in target), ["", -0.5]] for target in targets]
+    about["texts"] = [{**one, "tokens": each} for one, each in zip(about["texts"], tokens, strict=True)]
+    return {
+        **translated(targets),
+        "SCORE": ("FP32", (len(targets), 1), b"\0\0\xc0\xbf" * len(targets)),
+        "DETAILS": ("BYTES", (1,), packed(json.dumps(about))),
+    }
+
+
+@pytest.fixture(autouse=True)
+def scores(triton: ScriptedTriton) -> None:
+    triton.models["translate"] = scored
+
+
+def test_a_pair_and_lists(triton: ScriptedTriton, translator: Translator) -> None:
+    score = translator.score("one", "ab", target_language="de", request_id="7")
+    assert (score.total, [token.text for token in score.tokens]) == (-1.5, ["a", "b", ""])
+    heard = triton.heard[-1]
+    assert (heard.inputs["TARGET"], heard.options["target_language"]) == ([b"ab"], "de")
+    found = translator.score(["x"] * 70, tuple("y" * at for at in range(1, 71)))
+    assert [len(one.tokens) for one in found] == list(range(2, 72))
+    assert [len(heard.texts) for heard in triton.heard[1:]] == [32, 32, 6]
+    assert translator.score([], []) == []
+
+
+def test_busy_and_restarting_servers_are_asked_again(triton: ScriptedTriton, translator: Translator) -> None:
+    triton.answers.extend([OVERLOADED, RESTARTING])
+    assert translator.score("one", "ab").total == -1.5
+    assert len(triton.heard) == 3
+
+
+def test_another_server_takes_over(triton: ScriptedTriton, other_triton: ScriptedTriton, eager: RetryPolicy) -> None:
+    other_triton.models["translate"] = scored
+    triton.stop()
+    with Translator([triton.url, other_triton.url], retry=eager, timeout_s=10) as translator:
+        assert [translator.score("one", "ab").total for _ in range(3)] == [-1.5] * 3
+
+
+def test_a_server_that_translates_instead_is_an_error(triton: ScriptedTriton, translator: Translator) -> None:
+    triton.answers.append(translated(["one"]))
+    with pytest.raises(ServerError, match="does not score targets"):
+        translator.score("one", "two")
+
+
+def test_the_bad_pair_is_named(triton: ScriptedTriton, translator: Translator) -> None:
+    refusal = Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: the target is empty")
+    triton.answers.extend([refusal, scored, scored, refusal])
+
+    with pytest.raises(InvalidRequest, match="line 3: the target is empty"):
+        list(translator.score_lines([("a", "b")] * 4))
+
+
+def test_the_same_in_asyncio(triton: ScriptedTriton) -> None:
+    async def everything() -> None:
+        async with AsyncTranslator(triton.url) as translator:
+            assert (await translator.score("one", "ab")).total == -1.5
+            assert [len(one.tokens) async for one in translator.score_lines([("a", "b")] * 3)] == [2, 2, 2]
+            assert len(await translator.score(["a"] * 2, ["b"] * 2)) == 2
+
+    asyncio.run(everything())
+    assert len(triton.heard) == 3
+
+
+def test_flags_become_options_and_files_are_whole_or_not_there(triton: ScriptedTriton, tmp_path: Path) -> None:
+    pairs, output = tmp_path / "pairs.tsv", tmp_path / "scores.tsv"
+    pairs.write_text("\ufeffone\tab\r\ntwo\tb\n", encoding="utf-8")
+    flags = ["--server", triton.url, "--model", "en-de", "--from", "en", "--to", "de", "--timeout", "7"]
+    assert main(["score", *flags, "--input", str(pairs), "--output", str(output)]) == 0
+    assert output.read_text() == "-1.500000\t-1.000000 -1.000000 -0.500000\n-1.500000\t-1.000000 -0.500000\n"
+    heard = triton.heard[-1]
+    assert (heard.texts, heard.inputs["TARGET"], heard.bundle) == (["one", "two"], [b"ab", b"b"], "en-de")
+    assert (heard.options["source_language"], heard.options["target_language"]) == ("en", "de")
+    assert main(["score", *flags, "--input", str(tmp_path / "none.tsv"), "--output", str(output)]) == 2
+    assert output.read_text().startswith("-1.5")
+    assert sorted(tmp_path.iterdir()) == [pairs, output]
