@@ -40,33 +40,38 @@ class Capacity:
     @property
     def client_limited(self) -> bool:
         """Where the objectives broke first, the client was at its own limit: the server may hold more than `rate`."""
-        broke = [probe for probe in self.probes if not probe.holds]
+        broke = [probe for probe in self.probes if not probe.holds and probe.rate > self.rate]
         return bool(broke) and min(broke, key=lambda probe: probe.rate).client_limited
 
 
 def find_capacity(probe: Callable[[float], Probe], first_rate: float) -> Capacity:
     """Search between a rate that holds and one that breaks until they are 5% apart.
 
-    A rate that held once is tried no more: near the limit the result varies from run to run, which the 5% allow for.
+    A rate that held once is tried no more: near the limit the result varies from run to run, which the 5% allow for. The
+    rate that limits the result must break twice, because the first time the machine may have been busy with something else.
     """
     if first_rate <= 0:
         raise UsageError(f"--rate {first_rate:g} must be above 0 to search from")
     probes: list[Probe] = []
-    holds, breaks, rate = 0.0, float("inf"), first_rate
+    holds, rate = 0.0, first_rate
+    broke: list[float] = []  # rates above `holds`, each tried once
     while len(probes) < _MOST_PROBES:
         probes.append(tried := probe(rate))
         if tried.holds:
             holds = rate
-        else:
-            breaks = rate
-        if breaks < _LOWEST_RATE or (holds and breaks / holds <= 1 + _NARROW_ENOUGH):
+            broke = [other for other in broke if other > holds]
+        elif rate in broke or rate < _LOWEST_RATE:
             break
-        rate = _between(holds, breaks)
+        else:
+            broke.append(rate)
+        breaks = min(broke, default=math.inf)
+        found = holds and breaks / holds <= 1 + _NARROW_ENOUGH
+        rate = breaks if found else _between(holds, breaks)
     return Capacity(tuple(probes))
 
 
 def _between(holds: float, breaks: float) -> float:
-    if breaks == float("inf"):
+    if breaks == math.inf:
         return holds * 2
     # The geometric mean: 5% of a low rate and 5% of a high one take equally many probes.
     return float((holds * breaks) ** 0.5) if holds else breaks / 2

@@ -18,6 +18,17 @@ def test_it_takes_few_probes() -> None:
     assert len(find_capacity(lambda rate: Probe(rate, rate <= 700), first_rate=50).probes) <= 10
 
 
+@pytest.mark.parametrize("disturbed", range(8))
+def test_one_disturbed_probe_does_not_change_the_capacity(disturbed: int) -> None:
+    tried: list[float] = []
+
+    def probe(rate: float) -> Probe:
+        tried.append(rate)
+        return Probe(rate, rate <= 700 and len(tried) - 1 != disturbed)
+
+    assert find_capacity(probe, first_rate=50).rate == pytest.approx(700, rel=0.06)
+
+
 def test_a_server_that_holds_nothing_has_no_capacity() -> None:
     found = find_capacity(lambda rate: Probe(rate, False), first_rate=50)
     assert found.rate == 0
