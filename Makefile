@@ -13,7 +13,7 @@ LOCK    = constraints/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sy
 PIP     = $(BIN)/pip install --quiet --disable-pip-version-check --constraint $(LOCK)
 # Files of tests that run at the same time, each with servers of its own: one more than cores, as many tests wait for others.
 JOBS   ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native zig demo test test-zig lint unit integration sanitize wheel bench bench-quick soak hostile gpu-check deploy-tools docs clean

@@ -24,7 +24,21 @@ if TYPE_CHECKING:
 # A shell starts background jobs with SIGINT ignored, and their children inherit that: tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REFERENCE_MODEL = Path(__file__).resolve().parents[1] / "models" / "tatoeba-en-de"
+TESTS = Path(__file__).resolve().parent
+REFERENCE_MODEL = TESTS.parent / "models" / "tatoeba-en-de"
+
+
+SLOW_FOLDERS = ("deploy", "integration", "chaos", "security", "property")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow files come first: when files are tested side by side, none is left to run alone at the end."""
+    items.sort(key=_slowness)
+
+
+def _slowness(item: pytest.Item) -> int:
+    folder = item.path.relative_to(TESTS).parts[0]
+    return SLOW_FOLDERS.index(folder) if folder in SLOW_FOLDERS else len(SLOW_FOLDERS)
 
 
 @pytest.fixture(scope="session")
