@@ -23,6 +23,7 @@ const char* const kSuspected =
     "two engines died with this request in hand; it is refused for some minutes, do not send it again";
 const char* const kCutShort = "the engine was restarted in the middle of this stream; send it again";
 const char* const kCallerGone = "the caller went away";
+const char* const kQueueFull = "the queue is full";
 
 double monotonic_s() {  // the clock of Python's time.monotonic
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -138,6 +139,7 @@ void EngineClient::place(const PendingPointer& pending, const std::string& model
   pending_.require_room(pending->bytes);
   const EnginePointer engine = route(*pending, model);
   if (!suspects_.empty() && !pending->is_session()) refuse_suspect(*pending);
+  refuse_if_full(*pending, engine);
   pending_.add(pending);
   if (engine) {
     give(pending, engine);
@@ -162,9 +164,17 @@ void EngineClient::refuse_suspect(PendingRequest& pending) {
   if (suspects_.is_suspect(*pending.fingerprint, monotonic_s())) throw RefusedRequest({code::kSuspect, kSuspected});
 }
 
+// The engine would refuse it too, but only after the decoder step that runs.
+void EngineClient::refuse_if_full(const PendingRequest& pending, const EnginePointer& engine) {
+  if (!engine || !pending.is_queued() || !engine->is_full()) return;
+  ++engine->refused;
+  throw RefusedRequest({code::kOverloaded, kQueueFull, engine->room.retry_after_ms});
+}
+
 void EngineClient::give(const PendingPointer& pending, const EnginePointer& engine) {
   pending->engine = engine;
   ++engine->open;
+  if (pending->is_queued()) ++engine->sent;
   send(*engine, pending->frame);
 }
 
@@ -272,8 +282,21 @@ void EngineClient::serve_engine(const EnginePointer& engine, const Poller::Ready
   if (is_lost) lose(engine);
 }
 
-void EngineClient::take(const Engine& engine, const Frame& frame) {
+void EngineClient::take_room(Engine& engine, const Frame& frame) {
+  QueueRoom room;
+  read_numbers(frame.parts.at(0), {&room.read, &room.places, &room.retry_after_ms});
+  const std::lock_guard<std::mutex> lock(guard_);
+  engine.room = room;
+  if (engine.refused == 0) return;
+  std::string count;
+  append_number(count, engine.refused);
+  engine.refused = 0;
+  send(engine, {Kind::refused, 0, {count}});  // its metrics count them
+}
+
+void EngineClient::take(Engine& engine, const Frame& frame) {
   if (frame.kind == Kind::metrics) return observer_.take_metrics(engine, frame);
+  if (frame.kind == Kind::room) return take_room(engine, frame);
   const bool is_last = frame.kind == Kind::answer || frame.kind == Kind::error;
   if (!is_last && frame.kind != Kind::chunk) return;
   PendingPointer pending;

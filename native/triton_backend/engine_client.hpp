@@ -65,6 +65,7 @@ class EngineClient {
   void refuse_unless_answered(const PendingPointer& pending);
   EnginePointer route(PendingRequest& pending, const std::string& model);
   void refuse_suspect(PendingRequest& pending);
+  void refuse_if_full(const PendingRequest& pending, const EnginePointer& engine);
   void give(const PendingPointer& pending, const EnginePointer& engine);
   void give_held();
   void count_deaths(const std::vector<PendingPointer>& in_hand);
@@ -75,7 +76,8 @@ class EngineClient {
   void read_supervisor();
   void take_table(RoutingTable table);
   void serve_engine(const EnginePointer& engine, const Poller::Ready& ready);
-  void take(const Engine& engine, const Frame& frame);
+  void take(Engine& engine, const Frame& frame);
+  void take_room(Engine& engine, const Frame& frame);
   void deliver(const PendingPointer& pending, const Frame& frame);
   void deliver_late(double now_s) noexcept;
   void lose(const EnginePointer& engine);

@@ -40,6 +40,15 @@ std::string Frame::encoded() const {
   return text;
 }
 
+void read_numbers(const std::string& part, std::initializer_list<std::uint64_t*> places) {
+  if (part.size() != places.size() * sizeof(std::uint64_t)) throw BrokenStream("a part with another number of numbers");
+  const char* at = part.data();
+  for (std::uint64_t* const place : places) {
+    *place = number_at<std::uint64_t>(at);
+    at += sizeof(std::uint64_t);
+  }
+}
+
 void FrameReader::feed(const char* bytes, std::size_t count, std::vector<Frame>& frames) {
   held_.append(bytes, count);
   std::size_t start = 0;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,10 +19,12 @@ enum class Kind : std::uint8_t {
   decode = 5,
   cancel = 6,
   score = 7,
+  refused = 8,
   answer = 11,
   chunk = 12,
   error = 13,
   metrics = 14,
+  room = 15,
   series = 29,
   routes = 30,
 };
@@ -72,5 +75,8 @@ Number number_in(const std::string& part) {
   if (part.size() != sizeof(Number)) throw BrokenStream("a part has another size than the number it should hold");
   return number_at<Number>(part.data());
 }
+
+// The unsigned numbers that a part holds, exactly as many as there are places for them.
+void read_numbers(const std::string& part, std::initializer_list<std::uint64_t*> places);
 
 }  // namespace dragoman

@@ -1,7 +1,7 @@
 #include "routes.hpp"
 
 #include <algorithm>
-#include <initializer_list>
+#include <utility>
 
 #include "text.hpp"
 
@@ -39,17 +39,6 @@ std::string key_of(const std::string& socket) {
   const bool has_suffix =
       name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
   return has_suffix ? name.substr(0, name.size() - suffix.size()) : name;
-}
-
-// The unsigned numbers that a part holds, exactly as many as there are places for them.
-void read_numbers(const std::string& part, std::initializer_list<std::uint64_t*> places) {
-  if (part.size() != places.size() * sizeof(std::uint64_t))
-    throw BrokenStream("a routing table with another number of numbers");
-  const char* at = part.data();
-  for (std::uint64_t* const place : places) {
-    *place = number_at<std::uint64_t>(at);
-    at += sizeof(std::uint64_t);
-  }
 }
 
 }  // namespace
@@ -108,7 +97,9 @@ EnginePointer Routes::engine(const std::string& bundle) const {
   EnginePointer best;
   for (const auto& engine : all_) {
     if (found == table_.sockets.end() || !contains(found->second, engine->socket)) continue;
-    if (!best || engine->open < best->open) best = engine;
+    if (!best || std::make_pair(engine->is_full(), engine->open) < std::make_pair(best->is_full(), best->open)) {
+      best = engine;
+    }
   }
   return best;
 }

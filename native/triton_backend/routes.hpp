@@ -26,14 +26,27 @@ struct RoutingTable {
   bool is_complete() const;  // every bundle has an engine
 };
 
+// How many requests an engine's queue takes: `places` more when it had read the first `read` of them
+// (dragoman.serving.process.queue_room).
+struct QueueRoom {
+  std::uint64_t read = 0;
+  std::uint64_t places = UINT64_MAX;  // until the engine has told
+  std::uint64_t retry_after_ms = 0;
+};
+
 // A connection to one engine process; `key` starts the name of every session it holds.
 struct Engine {
   Engine(std::string bundle, const std::string& socket);
 
   const std::string bundle, socket, key;
   Channel channel;
-  int open = 0;          // requests that it has not answered yet
+  int open = 0;               // requests that it has not answered yet
+  std::uint64_t sent = 0;     // requests for its queue, since it was connected to
+  std::uint64_t refused = 0;  // requests that were not sent because it had no room, since it was last told of them
+  QueueRoom room{};
   bool writing = false;  // is it watched for when it can take more?
+
+  bool is_full() const { return sent - room.read >= room.places; }
 };
 
 using EnginePointer = std::shared_ptr<Engine>;
@@ -47,7 +60,8 @@ class Routes {
 
   const RoutingTable& table() const { return table_; }
   const std::vector<EnginePointer>& all() const { return all_; }
-  // The least busy engine that answers for `bundle` now, of idle ones the first; none while it is being restarted.
+  // The least busy engine that answers for `bundle` now, one with room if there is one, of idle ones the first; none
+  // while it is being restarted.
   EnginePointer engine(const std::string& bundle) const;
   EnginePointer engine_of_session(const std::string& session) const;
   // The bundle that a caller means by the tensor MODEL; throws RefusedRequest when there is none.

@@ -102,6 +102,16 @@ def test_a_full_queue_refuses_at_once_with_a_hint_from_the_throughput() -> None:
     assert "too many" not in world.finish()
 
 
+def test_the_room_in_the_queue_is_what_is_left_of_its_requests_and_of_its_tokens() -> None:
+    world = World(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=8, max_queue_tokens=100))
+    assert world.engine.queue_room(entering=3)[0] == 5
+    world.submit("short", range(1, 11))
+    assert world.engine.queue_room(entering=0)[0] == 7
+    world.submit("long", range(1, 21))
+    assert world.engine.queue_room(entering=0)[0] == 4  # as long as those that wait: 15 of the 70 tokens left each
+    assert world.engine.queue_room(entering=9)[0] == 0
+
+
 def test_the_queue_is_bounded_in_tokens_as_well() -> None:
     world = World(EngineLimits(max_rows=1, max_beam_size=1, max_queue_tokens=25))
     world.submit("a", range(1, 20))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.process.queue_room import read_refused
 from dragoman.serving.triton.routes import RoutingTable
 from dragoman.wire import WIRE_VERSION, ErrorCode, Limits
 from engine_client import EngineClient, can_compile, json_of, wire_version
@@ -113,6 +114,22 @@ class Stage:
         told = self.client.tables
         self.supervisor.channel.send(self.table.frame())
         self.until(lambda: self.client.tables > told)
+
+    def engine_with_room(self, name: str = "en-de-1", *, read: int, places: int, retry_after_ms: int = 100) -> Peer:
+        peer = self.engine(name)
+        self.tell_room(peer, read=read, places=places, retry_after_ms=retry_after_ms)
+        return peer
+
+    def send_room(self, engine: Peer, *, read: int, places: int, retry_after_ms: int = 100) -> None:
+        engine.channel.send(Frame(Kind.ROOM, 0, (struct.pack("<QQQ", read, places, retry_after_ms),)))
+
+    def tell_room(self, engine: Peer, *, read: int, places: int, retry_after_ms: int = 100) -> None:
+        """The client has read it when it has answered what was sent behind it."""
+        reply = self.submit(Kind.ENCODE)
+        number = engine.next_frame().request
+        self.send_room(engine, read=read, places=places, retry_after_ms=retry_after_ms)
+        engine.channel.send(Frame(Kind.ANSWER, number, ()))
+        assert reply.code() is None
 
     def submit(
         self, kind: Kind = Kind.TRANSLATE, parts: tuple[bytes, ...] = (b"", b"hello"), model: bytes = b""
@@ -286,6 +303,60 @@ def test_the_engine_with_the_least_to_do_gets_the_next_request(stage: Stage) -> 
     for number in (4, 5):
         stage.submit(parts=(b"", str(number).encode()))
         assert other.next_frame().parts[2] == str(number).encode()
+
+
+class TestFullQueues:
+    """An engine says how many requests its queue takes; what would not fit is refused without it."""
+
+    def test_requests_beyond_the_room_are_refused_at_once(self, stage: Stage) -> None:
+        engine = stage.engine_with_room(read=0, places=2, retry_after_ms=70)
+        for _ in range(2):
+            stage.submit()
+            engine.next_frame()
+        reply = stage.submit()
+        assert reply.code() is ErrorCode.OVERLOADED
+        assert reply.failure == "OVERLOADED retry_after_ms=70: the queue is full"
+
+    def test_what_is_on_its_way_counts(self, stage: Stage) -> None:
+        engine = stage.engine_with_room(read=0, places=2)
+        for _ in range(2):
+            stage.submit()
+            engine.next_frame()
+        stage.tell_room(engine, read=1, places=2)  # two places behind the first request, and the second is on its way
+        open_reply = stage.submit()
+        assert engine.next_frame().kind is Kind.TRANSLATE
+        assert stage.submit().code() is ErrorCode.OVERLOADED
+        assert not open_reply.ended.is_set()
+
+    def test_the_engine_is_told_how_many_were_refused(self, stage: Stage) -> None:
+        engine = stage.engine_with_room(read=0, places=0)
+        for _ in range(3):
+            assert stage.submit().code() is ErrorCode.OVERLOADED
+        stage.send_room(engine, read=0, places=1)
+        told = engine.next_frame()
+        assert told.kind is Kind.REFUSED
+        assert read_refused(told) == 3
+
+    def test_sessions_need_no_room_in_the_queue(self, stage: Stage) -> None:
+        engine = stage.engine_with_room(read=0, places=0)
+        stage.submit(Kind.ENCODE)
+        assert engine.next_frame().kind is Kind.ENCODE
+
+    def test_an_engine_with_room_is_preferred_to_one_with_less_to_do(self, stage: Stage) -> None:
+        full = stage.engine_with_room("en-de-1-1", read=0, places=0)
+        other = stage.engine("en-de-2-1", beside=(full,))
+        for _ in range(2):
+            stage.submit()
+            assert other.next_frame().kind is Kind.TRANSLATE
+
+    @pytest.mark.parametrize("part", [b"", bytes(8), bytes(32)])
+    def test_an_unreadable_room_changes_nothing(self, stage: Stage, part: bytes) -> None:
+        engine = stage.engine_with_room(read=0, places=1)
+        engine.channel.send(Frame(Kind.ROOM, 0, (part,)))
+        engine.channel.send(Frame(Kind.ROOM))
+        stage.until(lambda: stage.client.errors == 2)
+        stage.submit()
+        assert engine.next_frame().kind is Kind.TRANSLATE
 
 
 def test_a_request_of_a_dead_engine_goes_to_the_one_beside_it_at_once(stage: Stage) -> None:

@@ -16,6 +16,7 @@ from fake_bundle import fake_bundle, fake_engine
 from dragoman.serving.engine import Engine, EngineLimits
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, FrameReader, Kind
+from dragoman.serving.metrics import PUBLISHED_BY, read_changes
 from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.loop import EngineLoop
 
@@ -102,6 +103,7 @@ def test_a_request_is_answered(process: Process) -> None:
         pytest.param(struct.pack("<IBQII", 17, 2, 0, 1, 1000), id="a part that is not there"),
         pytest.param(Frame(Kind.READY).encode(), id="a kind that is not for engines"),
         pytest.param(Frame(Kind.TRANSLATE, 1).encode(), id="a request without parts"),
+        pytest.param(Frame(Kind.REFUSED, 0, (b"many",)).encode(), id="a count that is none"),
         pytest.param(Frame(Kind.TRANSLATE, 1, (b"now", b"", b"x")).encode(), id="a request without its arrival"),
         pytest.param(Frame(Kind.DECODE, 1, (bytes(8), b"s")).encode(), id="a decode without a command"),
         pytest.param(Frame(Kind.STREAM, 1, (struct.pack("<d", float("inf")), b"", b"x")).encode(), id="an endless arrival"),
@@ -177,6 +179,32 @@ def test_a_drained_process_ends_when_it_has_answered(process: Process) -> None:
     while process.is_running and time.monotonic() < until_s:
         threading.Event().wait(0.01)
     assert not process.is_running
+    backend.close()
+
+
+def test_a_backend_is_told_how_many_requests_the_queue_takes(process: Process) -> None:
+    backend = process.backend()
+    backend.send(Kind.HELLO, 0, PUBLISHED_BY)
+    room = backend.receive()
+    while room is not None and room.kind is Kind.METRICS:
+        room = backend.receive()
+    assert room is not None
+    assert room.kind is Kind.ROOM
+    assert struct.unpack("<QQQ", room.parts[0])[:2] == (0, EngineLimits().max_queue_requests)
+    backend.close()
+
+
+def test_requests_refused_by_a_backend_are_in_the_metrics(process: Process) -> None:
+    backend = process.backend()
+    backend.send(Kind.HELLO, 0, PUBLISHED_BY)
+    backend.send(Kind.REFUSED, 0, struct.pack("<Q", 7))
+    counted = 0.0
+    while counted < 7:
+        frame = backend.receive()
+        assert frame is not None
+        if frame.kind is Kind.METRICS:
+            counted += {name: amount for name, _, amount in read_changes(frame)}.get("dragoman_refusals_total", 0)
+    assert counted == 7
     backend.close()
 
 

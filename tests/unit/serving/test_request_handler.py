@@ -180,6 +180,34 @@ def test_a_full_queue_does_not_refuse_what_the_cache_answers() -> None:
     assert server.finish().texts(2) == server.texts(0)
 
 
+def test_the_room_in_the_queue_counts_what_waits_and_what_is_being_read() -> None:
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=3), cache_bytes=0)
+    rooms = [server.handler.queue_room()[0]]
+    for number in range(2):
+        server.ask(number, "hello")
+        rooms.append(server.handler.queue_room()[0])
+    server.finish()
+    assert [*rooms, server.handler.queue_room()[0]] == [3, 2, 1, 3]
+
+
+def test_a_full_queue_has_room_for_lookups_in_a_response_cache_that_holds_something() -> None:
+    server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=1))
+    server.ask(0, "hello", cache=False)
+    assert server.handler.queue_room()[0] == 0
+    server.finish()
+    server.ask(1, "hello")
+    server.finish()
+    server.ask(2, "world")
+    assert server.handler.queue_room()[0] > 0
+
+
+def test_requests_that_the_backend_refused_are_counted() -> None:
+    server = Server()
+    server.handler.count_refused(5)
+    changes = {(name, label): amount for name, label, amount in server.recorder.take_changes()}
+    assert changes["dragoman_requests_total", "overloaded"] == changes["dragoman_refusals_total", ""] == 5
+
+
 def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_handler, "_MAX_OPEN_BYTES", 10)
     server = Server()

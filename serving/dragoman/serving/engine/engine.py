@@ -92,6 +92,11 @@ class Engine:
         """Overloaded when these many more would fill the queue: nothing need be tokenised to find that out."""
         self._scheduler.waiting.check_room(entering)
 
+    def queue_room(self, entering: int) -> tuple[int, float]:
+        """How many sequences fit into the queue behind these many more, and the seconds after which others may come."""
+        waiting = self._scheduler.waiting
+        return waiting.room(entering), waiting.retry_after_s()
+
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence's work at the next step; nothing happens when it has ended already."""
         if sequence in self._active:

@@ -58,6 +58,13 @@ class WaitingQueue:
         if (count := self._count + entering) >= self._limits.max_queue_requests:
             raise Overloaded(f"the queue is full ({count} requests)", self.retry_after_s())
 
+    def room(self, entering: int = 0) -> int:
+        """How many more sequences fit behind `entering` others, if they are as long as those that wait."""
+        places = self._limits.max_queue_requests - self._count
+        if self.tokens:
+            places = min(places, (self._limits.max_queue_tokens - self.tokens) * self._count // self.tokens)
+        return max(places - entering, 0)
+
     def put_back(self, sequence: Sequence) -> None:
         """At the front: it was running already. Never refused."""
         line = self._line(sequence)

@@ -37,11 +37,13 @@ class Kind(IntEnum):
     DECODE = 5  # [arrival, session, command, step]
     CANCEL = 6  # []
     SCORE = 7  # [arrival, options, text, …, as many targets]
+    REFUSED = 8  # [count]: requests that the backend refused by itself, because the engine had no room
     # an engine to the Triton backend
     ANSWER = 11  # the last frame of a request; its parts depend on the request's kind
     CHUNK = 12  # [text, details]
     ERROR = 13  # [error code, text as `wire.ErrorCode` spells it]: the last frame of a request, too
     METRICS = 14  # [name, label, amount, …]
+    ROOM = 15  # [requests read, places left, milliseconds to wait]: QueueRoom
     # the supervisor to an engine, and back
     SETTINGS = 19  # [JSON]: the first frame to a new engine
     PING = 20

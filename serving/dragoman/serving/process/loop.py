@@ -15,6 +15,7 @@ from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.metrics_sampler import MetricsSampler
+from dragoman.serving.process.queue_room import QueueRoom, read_refused
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.session_handler import SessionHandler
 from dragoman.serving.process.task_queue import TaskQueue
@@ -25,7 +26,8 @@ _log = logging.getLogger(__name__)
 _TASK_BUDGET_S = 0.002
 _IDLE_S = 0.25
 _LINGER_S = 0.5  # after DRAIN, for requests that were on their way
-_REQUESTS = frozenset((Kind.TRANSLATE, Kind.STREAM, Kind.SCORE, Kind.ENCODE, Kind.DECODE))
+_QUEUED = frozenset((Kind.TRANSLATE, Kind.STREAM, Kind.SCORE))
+_REQUESTS = _QUEUED | {Kind.ENCODE, Kind.DECODE}
 
 
 class EngineLoop:
@@ -41,6 +43,7 @@ class EngineLoop:
         self._requests = RequestHandler(bundle, self._recorder, connections.send, self._tasks)
         self._sessions = SessionHandler(bundle, key, connections.send, self._tasks)
         self._sampler = MetricsSampler(bundle.engine, self._recorder)
+        self._room = QueueRoom(bundle.engine.limits.max_queue_requests, connections.send)
         self._watchers: set[Channel] = set()
         self._progress = 0
         self._drain_since_s: float | None = None
@@ -63,6 +66,7 @@ class EngineLoop:
                 for event in events:
                     self._handle_event(event)
             self._requests.resume_parked()
+            self._room.publish(*self._requests.queue_room())
             self._publish()
             self._connections.flush()
 
@@ -93,6 +97,7 @@ class EngineLoop:
     def _dispatch(self, channel: Channel, frame: Frame) -> None:
         match frame.kind:
             case Kind.TRANSLATE | Kind.STREAM | Kind.SCORE:
+                self._room.count(channel)
                 self._requests.translate(channel, frame)
             case Kind.ENCODE:
                 self._sessions.encode(channel, frame)
@@ -103,6 +108,9 @@ class EngineLoop:
             case Kind.HELLO:
                 if frame.parts[:1] == (metrics.PUBLISHED_BY,):
                     self._watchers.add(channel)
+                    self._room.add(channel)
+            case Kind.REFUSED:
+                self._requests.count_refused(read_refused(frame))
             case Kind.PING:
                 self._connections.send(channel, json_frame(Kind.PONG, self._pulse()))
             case Kind.DRAIN:
@@ -129,6 +137,7 @@ class EngineLoop:
 
     def _forget(self, channel: Channel) -> None:
         self._watchers.discard(channel)
+        self._room.remove(channel)
         self._requests.forget(channel)
         self._orphaned = self._orphaned or channel is self._connections.supervisor
 

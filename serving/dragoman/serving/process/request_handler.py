@@ -42,6 +42,8 @@ _MAX_OPEN_BYTES = 64 << 20
 _BYTES_PER_STEP = 4096
 """Texts that are read between two pauses."""
 _RESUMED_PER_TURN = 32
+_LOOKUPS = 4
+"""Requests that are read although the queue is full, because the response cache may have their answers."""
 
 Send = Callable[[Channel, Frame], None]
 
@@ -75,6 +77,15 @@ class RequestHandler:
         return self._cache.used_bytes
 
     # Requests of the Triton backend.
+
+    def queue_room(self) -> tuple[int, float]:
+        """How many more requests can be read now, and the seconds after which others may come."""
+        places, retry_after_s = self._engine.queue_room(len(self._entering))
+        return (places or (_LOOKUPS if len(self._cache) else 0)), retry_after_s
+
+    def count_refused(self, count: int) -> None:
+        """Requests that the Triton backend refused by itself."""
+        self._metrics.refused("overloaded", count)
 
     def translate(self, channel: Channel, frame: Frame) -> None:
         """A TRANSLATE, STREAM or SCORE frame: check what costs nothing to check, and put it in line."""

@@ -30,11 +30,11 @@ class RequestMetrics:
     def is_probe(self, options: RequestOptions) -> bool:
         return options.request_id == self._probe_id
 
-    def refused(self, outcome: str) -> None:
-        """A request that was never admitted."""
-        self._recorder.count(metrics.REQUESTS, label=outcome)
+    def refused(self, outcome: str, count: int = 1) -> None:
+        """Requests that were never admitted."""
+        self._recorder.count(metrics.REQUESTS, count, label=outcome)
         if outcome == "overloaded":
-            self._recorder.count(metrics.REFUSALS)
+            self._recorder.count(metrics.REFUSALS, count)
 
     def part_done(self, request: TranslationRequest, sequence: Sequence) -> None:
         """A part of a text has its hypotheses."""

@@ -1,0 +1,66 @@
+"""The room in the engine's queue, as the Triton backends know it: they refuse by themselves what would not fit."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dragoman.errors import ServeError
+from dragoman.serving.link.channel import Channel
+from dragoman.serving.link.frames import Frame, Kind
+
+__all__ = ["QueueRoom", "read_refused"]
+
+_ROOM = struct.Struct("<QQQ")
+_COUNT = struct.Struct("<Q")
+
+
+@dataclass(slots=True)
+class _Backend:
+    read: int = 0
+    """Requests that have been read from its connection."""
+    last: int | None = None
+    """The number of its request that finds no place any more, by what it was told; None before it was told anything."""
+
+
+class QueueRoom:
+    """Under overload most requests are refused, and a refusal must not wait for the decoder step that runs.
+
+    A backend counts the requests that it sends. It is told how many of them had been read and how many more there was
+    room for then, so it knows at every moment whether another one would fit, whatever is on its way. A backend that
+    believes in room for half a queue is told nothing new while there is that much.
+    """
+
+    def __init__(self, places: int, send: Callable[[Channel, Frame], None]) -> None:
+        self._half, self._send = max(places // 2, 1), send
+        self._backends: dict[Channel, _Backend] = {}
+
+    def add(self, channel: Channel) -> None:
+        """A backend has introduced itself; it has sent nothing yet."""
+        self._backends.setdefault(channel, _Backend())
+
+    def remove(self, channel: Channel) -> None:
+        self._backends.pop(channel, None)
+
+    def count(self, channel: Channel) -> None:
+        """A request has been read."""
+        if backend := self._backends.get(channel):
+            backend.read += 1
+
+    def publish(self, places: int, retry_after_s: float) -> None:
+        """Tell those that know something else, where it matters."""
+        for channel, backend in self._backends.items():
+            last = backend.read + places
+            believed = places if backend.last is None else backend.last - backend.read
+            if backend.last is None or (last != backend.last and min(believed, places) < self._half):
+                backend.last = last
+                wait_ms = max(1, round(retry_after_s * 1000))
+                self._send(channel, Frame(Kind.ROOM, 0, (_ROOM.pack(backend.read, places, wait_ms),)))
+
+
+def read_refused(frame: Frame) -> int:
+    """How many requests a backend has refused."""
+    if len(frame.parts) != 1 or len(frame.parts[0]) != _COUNT.size:
+        raise ServeError("a REFUSED frame holds one number")
+    return int(_COUNT.unpack(frame.parts[0])[0])
