@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-__all__ = ["Span", "joined_empty", "spans_by_decoding", "spans_of_bytes", "spans_of_pieces"]
+__all__ = ["Span", "joined_empty", "spans_by_decoding", "spans_of_bytes"]
 
 Span = tuple[int, int]
 
@@ -26,15 +26,6 @@ def spans_by_decoding(decode: Callable[[list[int]], str], ids: list[int]) -> lis
 def spans_of_bytes(text: str) -> list[Span]:
     """Of every byte of the text in UTF-8: the character that it belongs to."""
     return [(at, at + 1) for at, character in enumerate(text) for _ in character.encode("utf-8", errors="surrogatepass")]
-
-
-def spans_of_pieces(text: str, pieces: Sequence[str]) -> Iterator[Span]:
-    """Of pieces that stand in the text one after the other, perhaps with something between them."""
-    end = 0
-    for piece in pieces:
-        begin = text.index(piece, end)
-        end = begin + len(piece)
-        yield begin, end
 
 
 def joined_empty(spans: Sequence[Span]) -> list[Span]:

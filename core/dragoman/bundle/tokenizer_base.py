@@ -13,7 +13,7 @@ from dragoman.bundle.spans import Span, joined_empty, spans_by_decoding
 from dragoman.bundle.strict_json import read_json_file
 from dragoman.errors import BundleError
 
-__all__ = ["BaseTokenizer", "open_sentencepiece", "read_vocabulary", "tokenizer_file"]
+__all__ = ["BaseTokenizer", "open_sentencepiece", "read_vocabulary", "source_unknown", "tokenizer_file"]
 
 
 class BaseTokenizer(abc.ABC):
@@ -75,6 +75,16 @@ def tokenizer_file(directory: Path, files: TokenizerFiles, role: str) -> Path:
     if role not in files.files:
         raise BundleError(f"the tokenizer {files.kind!r} needs a {role}, which the bundle does not name")
     return path_in_bundle(directory, files.files[role])
+
+
+def source_unknown(files: TokenizerFiles, target_unknown: int | None) -> int | None:
+    """The id of source pieces that the vocabulary does not have: that of targets, unless the settings name one or "none"."""
+    said = files.settings.get("source_unknown")
+    if said is None:
+        return target_unknown
+    if said != "none" and not (said.isascii() and said.isdigit() and len(said) < 9):
+        raise BundleError(f"the tokenizer's source_unknown {said[:20]!r} must be an id or none")
+    return None if said == "none" else int(said)
 
 
 def open_sentencepiece(path: Path) -> Any:  # noqa: ANN401 - sentencepiece has no types

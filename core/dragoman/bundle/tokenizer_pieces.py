@@ -7,7 +7,13 @@ from pathlib import Path
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
 from dragoman.bundle.spans import Span
-from dragoman.bundle.tokenizer_base import BaseTokenizer, open_sentencepiece, read_vocabulary, tokenizer_file
+from dragoman.bundle.tokenizer_base import (
+    BaseTokenizer,
+    open_sentencepiece,
+    read_vocabulary,
+    source_unknown,
+    tokenizer_file,
+)
 from dragoman.errors import InvalidRequest
 
 __all__ = ["MarianTokenizer", "PiecesTokenizer"]
@@ -32,7 +38,9 @@ class PiecesTokenizer(BaseTokenizer):
         self._special = frozenset({tokens.pad, tokens.eos, tokens.decoder_start, self._unknown}) | self._silent
         # by their names, because the two vocabularies may give them different ids
         self._special_pieces = frozenset(self._pieces[index] for index in self._special if index in self._pieces)
-        self._unknown_source = self._source_ids.get(self._pieces.get(self._unknown, "<unk>"), self._unknown)
+        named = self._source_ids.get(self._pieces.get(self._unknown, "<unk>"), self._unknown)
+        said = source_unknown(files, named)
+        self._unknown_source = named if said is None else said
 
     def source_ids(self, text: str) -> list[int]:
         return self._ids(self._source.encode(text, out_type=str), self._source_ids, self._unknown_source)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
-from dragoman.bundle.spans import Span, spans_of_pieces
+from dragoman.bundle.moses import Moses, spans_of_words
+from dragoman.bundle.spans import Span
 from dragoman.bundle.subword_nmt import SubwordCodes
-from dragoman.bundle.tokenizer_base import BaseTokenizer, read_vocabulary, tokenizer_file
+from dragoman.bundle.tokenizer_base import BaseTokenizer, read_vocabulary, source_unknown, tokenizer_file
 from dragoman.errors import BundleError
 
 __all__ = ["SubwordTokenizer", "VocabularyTokenizer"]
@@ -19,7 +20,7 @@ MARK = "@@"
 
 
 class VocabularyTokenizer(BaseTokenizer):
-    """`unit` of the settings is "character" or "word": words are what stands between spaces."""
+    """`unit` of the settings is "character" or "word": what stands between spaces, or what Moses's tokenizer sets apart."""
 
     def __init__(self, directory: Path, files: TokenizerFiles, tokens: SpecialTokens) -> None:
         super().__init__(files)
@@ -29,52 +30,77 @@ class VocabularyTokenizer(BaseTokenizer):
         self._case = files.settings.get("case", "kept")
         if self._case not in ("kept", "lower"):
             raise BundleError(f"the tokenizer's case {self._case!r} must be kept or lower")
+        self._moses = Moses.named_in(files.settings)
+        if self._moses is not None and self._unit == "character":
+            raise BundleError("the tokenizer cuts texts into characters; Moses means nothing there")
         self._source_ids = self._target_ids = read_vocabulary(tokenizer_file(directory, files, "source_vocabulary"))
         if "target_vocabulary" in files.files:
             self._target_ids = read_vocabulary(tokenizer_file(directory, files, "target_vocabulary"))
-        self._unknown = tokens.unknown
+        self._unknown, self._source_unknown = tokens.unknown, source_unknown(files, tokens.unknown)
         self._pieces = {index: piece for piece, index in self._target_ids.items()}
 
     def source_ids(self, text: str) -> list[int]:
-        return self._ids(self.source_pieces(text), self._source_ids)
+        return [index for index in self._source_lookup(text) if index >= 0]
 
     def encode_target(self, text: str) -> list[int]:
-        return self._ids(self.target_pieces(text), self._target_ids)
-
-    def source_pieces(self, text: str) -> Sequence[str]:
-        """What a source is made of."""
-        text = text.lower() if self._case == "lower" else text
-        return text if self._unit == "character" else text.split()
-
-    def target_pieces(self, text: str) -> Sequence[str]:
-        """What a target is made of."""
-        return text if self._unit == "character" else text.split()
+        words = self._moses.target_words(text) if self._moses else self._words(text)
+        pieces = (piece for word in self._target_pieces(words) for piece in word)
+        return [index for index in self._ids(pieces, self._target_ids, self._unknown) if index >= 0]
 
     def piece_spans(self, text: str) -> list[Span]:
         """Lower case may be longer, a character at a time."""
         lower = self._case == "lower"
-        places = [at for at, one in enumerate(text) for _ in range(len(one.lower()) if lower else 1)]
-        pieces = [self._bare(piece) for piece in self.source_pieces(text)]
-        spans = spans_of_pieces(text.lower() if lower else text, pieces)
-        known = [(places[begin], places[end - 1] + 1) for begin, end in spans]
-        if self._unknown is not None:
-            return known
-        ids = [self._source_ids.get(piece, -1) for piece in self.source_pieces(text)]
-        return [span for span, index in zip(known, ids, strict=True) if index >= 0 and index not in self._silent]
+        places = [at for at, one in enumerate(text) for _ in range(len(one.lower()) if lower else 1)] + [len(text)]
+        words = [[self._bare(piece) for piece in word] for word in self._source_words(text)]
+        spans = spans_of_words(text.lower() if lower else text, words, escaped=self._moses is not None)
+        known = [(places[begin], places[end - 1] + 1 if end > begin else places[begin]) for begin, end in spans]
+        return [span for span, index in zip(known, self._source_lookup(text), strict=True) if index >= 0]
+
+    def text_of(self, ids: list[int]) -> str:
+        pieces = (self._pieces.get(index, "") for index in ids)
+        return "".join(pieces) if self._unit == "character" else self._joined(list(filter(None, pieces)))
+
+    def text_spans(self, ids: list[int]) -> list[Span]:
+        if self._moses is None:
+            return super().text_spans(ids)
+        words: list[list[str]] = [[]]
+        for piece in (self._pieces.get(index, "") for index in ids):
+            words[-1].append(self._bare(piece))
+            if self._bare(piece) == piece:
+                words.append([])
+        return spans_of_words(self.text_of(ids), words, escaped=True)
+
+    def _source_lookup(self, text: str) -> list[int]:
+        """An id for each piece; -1 where the model has none for what it does not know."""
+        pieces = (piece for word in self._source_words(text) for piece in word)
+        return self._ids(pieces, self._source_ids, self._source_unknown)
+
+    def _source_words(self, text: str) -> Iterable[Sequence[str]]:
+        """The words of a source, each as its pieces."""
+        text = text.lower() if self._case == "lower" else text
+        return self._source_pieces(self._moses.source_words(text) if self._moses else self._words(text))
+
+    def _words(self, text: str) -> Sequence[str]:
+        return text if self._unit == "character" else text.split()
+
+    def _source_pieces(self, words: Sequence[str]) -> Iterable[Sequence[str]]:
+        return ((word,) for word in words)
+
+    def _target_pieces(self, words: Sequence[str]) -> Iterable[Sequence[str]]:
+        return ((word,) for word in words)
 
     def _bare(self, piece: str) -> str:
         """A piece as it stands in the text."""
         return piece
 
-    def text_of(self, ids: list[int]) -> str:
-        pieces = (self._pieces.get(index, "") for index in ids)
-        return "".join(pieces) if self._unit == "character" else " ".join(filter(None, pieces))
+    def _joined(self, pieces: list[str]) -> str:
+        return self._moses.text_of(pieces) if self._moses else " ".join(pieces)
 
-    def _ids(self, pieces: Sequence[str], vocabulary: dict[str, int]) -> list[int]:
-        """A piece that spells a special token is text; what the vocabulary does not have is unknown, or nothing."""
-        unknown = -1 if self._unknown is None else self._unknown
-        ids = (vocabulary.get(piece, unknown) for piece in pieces)
-        return [kept for index in ids if (kept := unknown if index in self._silent else index) >= 0]
+    def _ids(self, pieces: Iterable[str], vocabulary: dict[str, int], unknown: int | None) -> list[int]:
+        """A piece that spells a special token is text, which is unknown."""
+        other = -1 if unknown is None else unknown
+        ids = (vocabulary.get(piece, other) for piece in pieces)
+        return [other if index in self._silent else index for index in ids]
 
 
 class SubwordTokenizer(VocabularyTokenizer):
@@ -87,21 +113,20 @@ class SubwordTokenizer(VocabularyTokenizer):
         target = source
         if "target_codes" in files.files:
             target = _open_codes(tokenizer_file(directory, files, "target_codes"))
-        self._source_words, self._target_words = _Words(source, self._mark), _Words(target, self._mark)
+        self._source_cuts, self._target_cuts = _Words(source, self._mark), _Words(target, self._mark)
 
-    def source_pieces(self, text: str) -> Sequence[str]:
-        words = (text.lower() if self._case == "lower" else text).split()
-        return list(self._source_words.pieces(words))
+    def _source_pieces(self, words: Sequence[str]) -> Iterable[Sequence[str]]:
+        return map(self._source_cuts.pieces, words)
+
+    def _target_pieces(self, words: Sequence[str]) -> Iterable[Sequence[str]]:
+        return map(self._target_cuts.pieces, words)
 
     def _bare(self, piece: str) -> str:
         return piece.removesuffix(self._mark)
 
-    def target_pieces(self, text: str) -> Sequence[str]:
-        return list(self._target_words.pieces(text.split()))
-
-    def text_of(self, ids: list[int]) -> str:
-        pieces = " ".join(self._pieces.get(index, "") for index in ids)
-        return f"{pieces} ".replace(f"{self._mark} ", "").rstrip()
+    def _joined(self, pieces: list[str]) -> str:
+        text = f"{' '.join(pieces)} ".replace(f"{self._mark} ", "").rstrip()
+        return self._moses.text_of(text.split()) if self._moses else text
 
 
 class _Words:
@@ -111,9 +136,8 @@ class _Words:
         self._codes, self._mark = codes, mark
         self._remembered = lru_cache(CACHED_WORDS)(self._marked)
 
-    def pieces(self, words: Sequence[str]) -> Iterator[str]:
-        for word in words:
-            yield from self._remembered(word) if len(word) <= CACHED_LENGTH else self._marked(word)
+    def pieces(self, word: str) -> tuple[str, ...]:
+        return self._remembered(word) if len(word) <= CACHED_LENGTH else self._marked(word)
 
     def _marked(self, word: str) -> tuple[str, ...]:
         *inner, last = self._codes.pieces(word)

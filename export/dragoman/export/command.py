@@ -125,6 +125,12 @@ def _declare_source(group: argparse._ArgumentGroup) -> None:
     add("--dictionaries", type=Path, metavar="DIR", help="where dict.*.txt are, if not beside SOURCE")
     add("--bpe-codes", type=Path, metavar="FILE", help="the merges of subword-nmt, if not beside SOURCE")
     add(
+        "--moses",
+        metavar="SOURCE-TARGET",
+        help="the languages in which texts went through the Moses tokenizer before --bpe-codes, e.g. en-de, so that the "
+        'bundle does the same; "none" if requests come tokenised (default: as SOURCE says, or its vocabulary tells)',
+    )
+    add(
         "--spm",
         type=Path,
         action="append",
@@ -161,7 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
         segmentation=arguments.segmentation,
         task_prefix=arguments.task_prefix,
         format_name=arguments.format,
-        companions=CompanionFiles(arguments.dictionaries, arguments.bpe_codes, tuple(arguments.spm)),
+        companions=CompanionFiles(arguments.dictionaries, arguments.bpe_codes, tuple(arguments.spm), arguments.moses),
     )
     with interrupted_by_sigterm(), TerminalStages(Console(stderr=True)) as stages:
         report = export_bundle(options, stages)

@@ -188,7 +188,7 @@ def test_a_mutated_manifest_is_refused_or_read_as_written(manifest: Manifest, da
         if data.draw(st.booleans()) and isinstance(holder, dict):
             holder[data.draw(st.text(max_size=8))] = copy.deepcopy(holder.pop(path[-1]))
         else:
-            holder[path[-1]] = data.draw(JUNK)
+            holder[path[-1]] = copy.deepcopy(data.draw(JUNK))  # a junk list is changed by the next round
         if not places(raw):
             break
     try:

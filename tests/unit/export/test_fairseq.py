@@ -200,6 +200,41 @@ def test_without_marks_words_are_tokens(tmp_path: Path) -> None:
     assert tokenizer.decode([6, 4, 2]) == "v2 v0"
 
 
+MOSES_SOURCE = ["it", "isn", "&apos;t", "well", "@-@", "known", "."]
+MOSES_TARGET = [*MOSES_SOURCE, "bekannt", "&quot;"]
+MOSES = {"dictionaries": {"en": MOSES_SOURCE, "de": MOSES_TARGET}, "codes": False}
+SPACED = {"tokenizer": "moses", "moses_no_dash_splits": True, "moses_no_escape": False}
+
+
+def test_moses_is_recognised_and_done_for_the_user(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(read_checkpoint(write(tmp_path / "model", **MOSES)), tmp_path / "bundle")
+    assert tokenizer.encode("it isn't well-known.") == [4, 5, 6, 7, 8, 9, 10, 2]
+    assert tokenizer.decode([12, 4, 11, 12, 10, 2]) == '"it bekannt".'
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_moses_follows_the_settings_of_the_checkpoint(tmp_path: Path, new: bool) -> None:
+    directory = write(tmp_path / "model", **MOSES, **({} if new else SPACED), new=new)
+    if new:
+        path = directory / "checkpoints/checkpoint_best.pt"
+        saved = torch.load(path, weights_only=False)
+        saved["cfg"]["tokenizer"] = {"_name": "moses", "source_lang": "en", "target_lang": "de", **SPACED}
+        torch.save(saved, path)
+    tokenizer = tokenizer_of(read_checkpoint(directory), tmp_path / "bundle")
+    assert tokenizer.encode("isn't well-known.") == [5, 6, 3, 10, 2]  # hyphens are kept
+
+
+def test_moses_can_be_named_and_switched_off(tmp_path: Path) -> None:
+    nameless = write(tmp_path / "model", **MOSES, source_lang=None, target_lang=None, data="")
+    with pytest.raises(CheckpointError, match=r"--moses en-de.*--moses none"):
+        read_checkpoint(nameless)
+    for named, ids in (("en-de", [5, 6, 2]), ("none", [3, 2])):
+        checkpoint = read_checkpoint(nameless, companions=CompanionFiles(moses=named))
+        assert tokenizer_of(checkpoint, tmp_path / named).encode("isn't") == ids
+    with pytest.raises(CheckpointError, match=r"--moses must be .* not 'english'"):
+        read_checkpoint(nameless, companions=CompanionFiles(moses="english"))
+
+
 def test_files_that_lie_elsewhere_are_named(tmp_path: Path) -> None:
     directory = write(tmp_path / "model", codes=False)
     (tmp_path / "elsewhere").mkdir()
@@ -229,6 +264,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"adaptive_softmax_cutoff": [1000]}, "adaptive_softmax_cutoff"),
     ({"decoder_embed_dim": 32}, "encoder_embed_dim=16 and decoder_embed_dim=32"),
     ({"activation_fn": "tanh"}, "'tanh'"),
+    ({"tokenizer": "nltk", "new": False}, "'nltk'"),
     ({"encoder_layers": "2"}, "encoder_layers"),
     ({"encoder_layers": 3}, "missing: encoder.layers.2"),
     ({"encoder_attention_heads": 5}, "5 heads"),

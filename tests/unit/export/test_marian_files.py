@@ -15,6 +15,7 @@ import pytest
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import read_checkpoint
+from dragoman.export.checkpoint.formats import CompanionFiles
 from dragoman.export.verification.eager import EagerModel
 from marian_files import PRE_NORM, TARGET, write
 
@@ -52,6 +53,19 @@ def test_vocabularies_make_the_tokenizer(tmp_path: Path) -> None:
     tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
     assert tokenizer.encode('drei vier"s </s> sechs') == [4, 5, 1, 1, 0]
     assert tokenizer.decode([2, 6, 0, 7]) == "one five"
+
+
+def test_pieces_of_moses_need_its_languages(tmp_path: Path) -> None:
+    directory, _ = write(tmp_path / "model")
+    pieces = ["</s>", "<unk>", "it", "&apos;s", "@-@", "five"]
+    (directory / "vocab.src.yml").write_text("".join(f'"{piece}": {at}\n' for at, piece in enumerate(pieces)))
+    with pytest.raises(CheckpointError, match="--moses en-de"):
+        read_checkpoint(directory)
+    checkpoint = read_checkpoint(directory, companions=CompanionFiles(moses="en-de"))
+    (tmp_path / "bundle").mkdir()
+    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
+    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    assert tokenizer.encode("it's five-it x") == [2, 3, 5, 4, 2, 1, 0]
 
 
 NAMED = "vocabs: [vocab.src.yml, vocab.trg.yml]\n"

@@ -154,6 +154,26 @@ def test_words_are_tokens_and_nothing_is_added_to_sources(tmp_path: Path) -> Non
     assert tokenizer.decode([4, 7, 3]) == "one four"
 
 
+def test_each_side_has_an_unknown_token_of_its_own(tmp_path: Path) -> None:
+    vocab = {"src": ["<blank>", "<unk>", "ein", "zwei", "drei", "vier", "elf"], "tgt": TARGET}
+    checkpoint = read_checkpoint(write(tmp_path / "model.pt", vocab=vocab))
+    (tmp_path / "bundle").mkdir()
+    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
+    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    assert (tokenizer.encode("ein acht"), tokenizer.encode_target("one eight")) == ([2, 1], [4, 0])
+
+
+def test_pieces_of_moses_need_its_languages(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.pt", vocab={"src": [*SPECIALS, "it", "&apos;s", "@-@"], "tgt": TARGET})
+    with pytest.raises(CheckpointError, match="--moses en-de"):
+        read_checkpoint(path)
+    checkpoint = read_checkpoint(path, companions=CompanionFiles(moses="en-de"))
+    (tmp_path / "bundle").mkdir()
+    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
+    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    assert tokenizer.encode("it's it-it") == [4, 5, 4, 6, 4]
+
+
 class Kept:
     def __init__(self, **state: object) -> None:
         self.__dict__.update(state)

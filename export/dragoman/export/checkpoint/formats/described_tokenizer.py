@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dragoman.bundle.tokenizer_base import open_sentencepiece
 from dragoman.errors import BundleError, CheckpointError
 from dragoman.export.checkpoint.files import require_file
 from dragoman.export.checkpoint.formats.description import Description
+from dragoman.export.checkpoint.formats.moses import NO_MOSES, moses_of
 from dragoman.export.checkpoint.formats.vocabularies import check_rows, read_vocabulary_file
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.transformer import TransformerConfig
@@ -24,11 +26,12 @@ KINDS = (*UNITS, "subword-nmt", "sentencepiece")
 
 @dataclass(frozen=True, slots=True)
 class Vocabularies:
-    """Pieces and ids of both sides. `is_shared`: one file serves both."""
+    """Pieces and ids of both sides. `is_shared`: one file serves both. The target's unknown id is a special token."""
 
     source: dict[str, int]
     target: dict[str, int]
     is_shared: bool
+    source_unknown: int | None = None
 
     def check(self, config: TransformerConfig, names: tuple[str, str]) -> None:
         """CheckpointError when an id has no row in its embedding."""
@@ -50,7 +53,10 @@ def pieces_plan(  # noqa: PLR0917 - all that goes into the entry
     special = {tokens.pad, tokens.eos, tokens.decoder_start, *silent}
     if tokens.unknown is not None:
         special.add(tokens.unknown)
-    unheard: set[int | None] = {*special} if vocabularies.is_shared else {*around[0], *around[1], tokens.unknown}
+    own = vocabularies.source_unknown
+    if own != tokens.unknown:
+        settings = {**settings, "source_unknown": "none" if own is None else str(own)}
+    unheard: set[int | None] = {*special} if vocabularies.is_shared else {*around[0], *around[1], own}
     names = {piece for piece, index in vocabularies.target.items() if index in special}
     unheard |= {index for piece, index in vocabularies.source.items() if piece in names}
     made = {"source_vocabulary.json": _without(vocabularies.source, unheard)}
@@ -91,7 +97,8 @@ class DescribedTokenizer:
         self._directory = directory
         self._languages = (description.text("source_language"), description.text("target_language"))
         self.kind = self._described.one_of("kind", KINDS)
-        self.vocabularies = self._vocabularies()
+        read = self._vocabularies()
+        self.vocabularies = dataclasses.replace(read, source_unknown=self._unknown(read.source))
 
     def special_tokens(self) -> SpecialTokens:
         """pad, end, start and unknown; a model that was trained without padding may leave pad out."""
@@ -100,7 +107,7 @@ class DescribedTokenizer:
             pad=self._token("pad", self.vocabularies.target, default=eos),
             eos=eos,
             decoder_start=self._required("start"),
-            unknown=self._unknown(),
+            unknown=self._unknown(self.vocabularies.target),
         )
 
     def plan(self, config: TransformerConfig) -> TokenizerPlan:
@@ -108,20 +115,31 @@ class DescribedTokenizer:
         self.vocabularies.check(config, (self._name("vocabulary", "model"), self._name("target_vocabulary", "model")))
         tokens = self.special_tokens()
         around = (self._around("source_prefix"), self._around("source_suffix"))
+        moses = self._moses()
         if self.kind in UNITS:
-            settings = {"unit": UNITS[self.kind], **self._case()}
+            settings = {"unit": UNITS[self.kind], **self._case(), **moses}
             return pieces_plan("vocabulary", self.vocabularies, tokens, around, {}, settings, self._languages)
         if self.kind == "subword-nmt":
             files = self._both("codes", "source_codes", "target_codes", required=True)
-            return pieces_plan("subword_nmt", self.vocabularies, tokens, around, files, self._case(), self._languages)
+            settings = {**self._case(), **moses}
+            return pieces_plan("subword_nmt", self.vocabularies, tokens, around, files, settings, self._languages)
         files = self._both("model", "source_model", "target_model", required=True)
         return pieces_plan("m2m100", self.vocabularies, tokens, around, files, {}, self._languages)
 
     def _case(self) -> dict[str, str]:
         return {"case": "lower"} if self._described.flag("lowercase", False) else {}
 
+    def _moses(self) -> dict[str, str]:
+        languages = self._described.text("moses")
+        if languages is None or languages == NO_MOSES:
+            return {}
+        if self.kind not in ("words", "subword-nmt"):
+            raise CheckpointError(f"moses in {self._described.where} means nothing with {self.kind}; leave it out")
+        pieces = {*self.vocabularies.source, *self.vocabularies.target}
+        return moses_of(languages, pieces, self._described.where)
+
     def _vocabularies(self) -> Vocabularies:
-        for role in ("codes", "target_codes", "model", "target_model", "lowercase"):
+        for role in ("codes", "target_codes", "model", "target_model", "lowercase", "moses"):
             self._described.raw(role)  # read by the plan
         if self.kind == "sentencepiece" and "vocabulary" not in self._described:
             models = self._both("model", "source_model", "target_model", required=True)
@@ -156,10 +174,10 @@ class DescribedTokenizer:
             raise CheckpointError(f"{self._tokens.where} must name the token {role!r}, as a piece or as an id")
         return token
 
-    def _unknown(self) -> int | None:
+    def _unknown(self, vocabulary: dict[str, int]) -> int | None:
         if "unknown" not in self._tokens:
             return None
-        return self._lookup(self._tokens.raw("unknown"), "unknown", self.vocabularies.source)
+        return self._lookup(self._tokens.raw("unknown"), "unknown", vocabulary)
 
     def _token(self, role: str, vocabulary: dict[str, int], default: int | None) -> int:
         value = self._tokens.raw(role)

@@ -15,6 +15,7 @@ from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError, ExportError
 from dragoman.export.checkpoint.files import require_file
 from dragoman.export.checkpoint.formats.described_tokenizer import Vocabularies, pieces_plan
+from dragoman.export.checkpoint.formats.moses import moses_of
 from dragoman.export.checkpoint.formats.opennmt_vocabulary import read_vocabularies
 from dragoman.export.checkpoint.formats.pickles import load_pickle, pickled_names, plain, state_dict
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource
@@ -92,9 +93,11 @@ class OpenNMTFormat:
         weights = _weights(loaded, settings, str(source))
         config = _config(settings, weights)
         source_ids, target_ids = read_vocabularies(loaded["vocab"], source.name)
-        vocabularies = Vocabularies(source_ids, target_ids, is_shared=source_ids == target_ids)
+        vocabularies = Vocabularies(
+            source_ids, target_ids, is_shared=source_ids == target_ids, source_unknown=source_ids.get(UNKNOWN)
+        )
         vocabularies.check(config, ("the source vocabulary", "the target vocabulary"))
-        tokens = _tokens(source_ids, target_ids, source.name)
+        tokens = _tokens(target_ids, source.name)
         plan = _tokenizer(companions, source, vocabularies, tokens)
         return OpenedSource(
             name=source.stem,
@@ -211,10 +214,10 @@ def _config(settings: Settings, weights: Mapping[str, Tensor]) -> TransformerCon
         raise CheckpointError(f"{settings.file} is of a model that can't be: {error}") from error
 
 
-def _tokens(source: dict[str, int], target: dict[str, int], file: str) -> SpecialTokens:
+def _tokens(target: dict[str, int], file: str) -> SpecialTokens:
     if lost := [name for name in (PAD, BEGIN, END) if name not in target]:
         raise CheckpointError(f"the target vocabulary in {file} lacks {', '.join(lost)}")
-    return SpecialTokens(pad=target[PAD], eos=target[END], decoder_start=target[BEGIN], unknown=source.get(UNKNOWN))
+    return SpecialTokens(pad=target[PAD], eos=target[END], decoder_start=target[BEGIN], unknown=target.get(UNKNOWN))
 
 
 def _tokenizer(companions: CompanionFiles, source: Path, vocabularies: Vocabularies, tokens: SpecialTokens) -> TokenizerPlan:
@@ -226,12 +229,13 @@ def _tokenizer(companions: CompanionFiles, source: Path, vocabularies: Vocabular
             raise CheckpointError(f"the vocabulary in {source.name} has pieces of sentencepiece; name its model: --spm")
         files = dict(zip(("source_model", "target_model"), companions.sentencepiece, strict=False))
         return pieces_plan("m2m100", vocabularies, tokens, around, files, {})
+    moses = moses_of(companions.moses, set(pieces), source.name)
     if companions.bpe_codes is not None or any(piece.endswith("@@") for piece in pieces):
         if companions.bpe_codes is None:
             raise CheckpointError(f"the vocabulary in {source.name} has pieces of subword-nmt; name its codes: --bpe-codes")
-        return pieces_plan("subword_nmt", vocabularies, tokens, around, {"source_codes": companions.bpe_codes}, {})
+        return pieces_plan("subword_nmt", vocabularies, tokens, around, {"source_codes": companions.bpe_codes}, moses)
     if any("￭" in piece for piece in pieces):
         raise CheckpointError(
             f"the vocabulary in {source.name} has pieces of the OpenNMT Tokenizer (￭), which is not supported"
         )
-    return pieces_plan("vocabulary", vocabularies, tokens, around, {}, {"unit": "word"})
+    return pieces_plan("vocabulary", vocabularies, tokens, around, {}, {"unit": "word", **moses})

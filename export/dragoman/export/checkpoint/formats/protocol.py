@@ -21,14 +21,16 @@ __all__ = ["CompanionFiles", "OpenedSource", "Reference", "SourceFormat"]
 
 @dataclass(frozen=True, slots=True)
 class CompanionFiles:
-    """Files that belong to a checkpoint and lie elsewhere; a format that finds its own needs none.
+    """What belongs to a checkpoint and is not in it; a format that finds its own needs none.
 
     `dictionaries`: a directory with dict.*.txt. `sentencepiece`: one model for both sides, or the source's and the target's.
+    `moses`: the languages in which texts went through Moses's tokenizer ("en-de"), or "none".
     """
 
     dictionaries: Path | None = None
     bpe_codes: Path | None = None
     sentencepiece: tuple[Path, ...] = ()
+    moses: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

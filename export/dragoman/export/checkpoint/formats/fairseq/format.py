@@ -20,6 +20,7 @@ from dragoman.export.checkpoint.formats.fairseq.companions import (
 )
 from dragoman.export.checkpoint.formats.fairseq.names import FairseqNames, modernised
 from dragoman.export.checkpoint.formats.fairseq.settings import FairseqSettings, read_settings
+from dragoman.export.checkpoint.formats.moses import moses_of
 from dragoman.export.checkpoint.formats.pickles import load_pickle, pickled_names, state_dict
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource
 from dragoman.export.checkpoint.limits import TokenLimits
@@ -95,22 +96,27 @@ def _tokenizer(
 ) -> TokenizerPlan:
     """By the pieces that the source dictionary has: `@@` of subword-nmt, `▁` of sentencepiece, or words."""
     source, target = dictionaries
-    vocabularies = Vocabularies(source.ids, target.ids, is_shared=source is target)
+    vocabularies = Vocabularies(source.ids, target.ids, is_shared=source is target, source_unknown=UNKNOWN)
     around, languages = ((), (END,)), (source.language, target.language)
     silent = (BEGIN,)
     pieces = {**source.ids, **target.ids}
+    moses = moses_of(
+        companions.moses, pieces, "the fairseq checkpoint", languages=settings.languages, settings=settings.tokenizer
+    )
     codes = find_codes(directories, companions, settings)
     if companions.bpe_codes is not None or any(piece.endswith(MARK) for piece in pieces):
         if codes is None:
             raise _missing("codes of subword-nmt (its dictionary has pieces with @@)", directories, "--bpe-codes")
-        return pieces_plan("subword_nmt", vocabularies, tokens, around, {"source_codes": codes}, {}, languages, silent)
+        return pieces_plan("subword_nmt", vocabularies, tokens, around, {"source_codes": codes}, moses, languages, silent)
     if companions.sentencepiece or any(piece.startswith(SPACE) for piece in pieces):
         models = find_sentencepiece(directories, companions, settings)
         if not models:
             raise _missing("sentencepiece model (its dictionary has pieces with ▁)", directories, "--spm")
+        if moses:
+            raise CheckpointError("Moses's tokenizer before sentencepiece is not supported; --moses none leaves it out")
         files = dict(zip(("source_model", "target_model"), models, strict=False))
         return pieces_plan("m2m100", vocabularies, tokens, around, files, {}, languages, silent)
-    return pieces_plan("vocabulary", vocabularies, tokens, around, {}, {"unit": "word"}, languages, silent)
+    return pieces_plan("vocabulary", vocabularies, tokens, around, {}, {"unit": "word", **moses}, languages, silent)
 
 
 def _missing(what: str, directories: list[Path], option: str) -> CheckpointError:

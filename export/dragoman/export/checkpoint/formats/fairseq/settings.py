@@ -43,6 +43,7 @@ class FairseqSettings:
 
     model: Settings
     task: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
     bpe: Mapping[str, Any]
     generation: Mapping[str, Any]
 
@@ -128,9 +129,19 @@ def read_settings(loaded: Mapping[str, Any], where: str) -> FairseqSettings:
     return FairseqSettings(
         model=Settings(model, "the fairseq checkpoint"),
         task=task,
+        tokenizer=_tokenizer(_section(sections, "tokenizer"), model),
         bpe=_section(sections, "bpe"),
         generation=_section(sections, "generation"),
     )
+
+
+def _tokenizer(section: Mapping[str, Any], model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of Moses; nothing for texts that are only split at spaces."""
+    found = section or (model if model.get("tokenizer") else {})
+    name = found.get("_name") or found.get("tokenizer")
+    if name not in (None, "space", "moses"):
+        raise CheckpointError(f"the tokenizer {shown(name)} of the fairseq checkpoint is not supported; moses and space are")
+    return found if name == "moses" else {}
 
 
 def _section(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:

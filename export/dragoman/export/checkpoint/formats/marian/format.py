@@ -13,6 +13,7 @@ from dragoman.export.checkpoint.formats.described_tokenizer import Vocabularies,
 from dragoman.export.checkpoint.formats.marian.arrays import SETTINGS, open_arrays
 from dragoman.export.checkpoint.formats.marian.model import MarianNames, MarianWeights, model_config
 from dragoman.export.checkpoint.formats.marian.yaml import MarianSettings, parse_settings, parse_vocabulary
+from dragoman.export.checkpoint.formats.moses import moses_of
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource
 from dragoman.export.checkpoint.formats.vocabularies import read_lines
 from dragoman.export.checkpoint.limits import TokenLimits
@@ -106,7 +107,8 @@ def _vocabularies(path: Path, decoder: MarianSettings, config: TransformerConfig
         )
     files = (require_file(found[0], "the source vocabulary"), require_file(found[1], "the target vocabulary"))
     source, target = _read(files[0]), _read(files[1])
-    vocabularies = Vocabularies(source, target, is_shared=source == target and config.shared_embeddings)
+    shared = source == target and config.shared_embeddings
+    vocabularies = Vocabularies(source, target, is_shared=shared, source_unknown=source.get(UNKNOWN))
     vocabularies.check(config, (files[0].name, files[1].name))
     rows = config.target_vocabulary - 1
     if max(target.values()) >= rows:
@@ -144,7 +146,7 @@ def _tokens(vocabularies: Vocabularies, config: TransformerConfig) -> SpecialTok
         raise CheckpointError(f"a vocabulary of the model has no {END}")
     start = config.target_vocabulary - 1  # the row of zeros
     return SpecialTokens(
-        pad=start, eos=vocabularies.target[END], decoder_start=start, unknown=vocabularies.source.get(UNKNOWN)
+        pad=start, eos=vocabularies.target[END], decoder_start=start, unknown=vocabularies.target.get(UNKNOWN)
     )
 
 
@@ -158,16 +160,17 @@ def _tokenizer(
     if models:
         pair = dict(zip(("source_model", "target_model"), dict.fromkeys(models), strict=False))
         return pieces_plan("m2m100", vocabularies, tokens, around, pair, {})
+    moses = moses_of(companions.moses, set(pieces), path.name)
     codes = companions.bpe_codes or next(
         (file for name in ("source.bpe", "bpe.codes", "codes") if (file := directory / name).is_file()), None
     )
     if codes is not None or any(piece.endswith("@@") for piece in pieces):
         if codes is None:
             raise CheckpointError(f"the vocabulary of {path.name} has pieces of subword-nmt; name its codes: --bpe-codes")
-        return pieces_plan("subword_nmt", vocabularies, tokens, around, {"source_codes": codes}, {})
+        return pieces_plan("subword_nmt", vocabularies, tokens, around, {"source_codes": codes}, moses)
     if any(piece.startswith("▁") for piece in pieces):
         raise CheckpointError(f"the vocabulary of {path.name} has pieces of sentencepiece; name its model: --spm")
-    return pieces_plan("vocabulary", vocabularies, tokens, around, {}, {"unit": "word"})
+    return pieces_plan("vocabulary", vocabularies, tokens, around, {}, {"unit": "word", **moses})
 
 
 def _generation(decoder: MarianSettings, tokens: SpecialTokens, vocabularies: Vocabularies, longest: int) -> DecodingOptions:
