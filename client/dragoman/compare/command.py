@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from dragoman.compare.figures import compared
-    from dragoman.compare.report import as_page, as_table
+    from dragoman.compare.page import as_page
+    from dragoman.compare.report import as_table
     from dragoman.compare.sides import BundleSide, PeerSide, Run
 
     manifest = read_manifest(arguments.bundle)

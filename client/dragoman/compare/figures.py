@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dragoman.compare.sides import Run
 
-__all__ = ["Comparison", "SideFigures", "compared"]
+__all__ = ["Comparison", "Difference", "SideFigures", "compared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Difference:
     source: str
     ours: str
     theirs: str
+    reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ def compared(
         memory_ratio=memory,
         settings=settings,
         differences=tuple(
-            Difference(line, source, one, other) for line, (source, one, other) in enumerate(pairs, 1) if one != other
+            Difference(line, source, one, other, None if references is None else references[line - 1])
+            for line, (source, one, other) in enumerate(pairs, 1)
+            if one != other
         ),
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.compare.figures import Comparison, compared
 from dragoman.compare.memory import tree_bytes
-from dragoman.compare.report import as_page
+from dragoman.compare.page import as_page
 from dragoman.compare.sides import PeerSettings, PeerSide, Run
 from dragoman.errors import ServeError, UsageError
 
@@ -45,11 +45,19 @@ def test_quality_is_measured_against_references_only_where_there_are_some() -> N
 
 
 def test_the_page_shows_the_lines_that_differ_and_no_markup_of_theirs() -> None:
-    page = as_page(found())
-    assert "&lt;i&gt;3&lt;/i&gt;" in page
+    page = as_page(found(("one", "two", "tr<o>is")))
+    assert "<mark>three</mark>" in page
+    assert "<mark>&lt;i&gt;3&lt;/i&gt;</mark>" in page
     assert "<i>" not in page
-    assert "drei &lt;b&gt;" in page
+    assert all(text in page for text in ("drei &lt;b&gt;", "tr&lt;o&gt;is", "1.00x", "66.7%"))
     assert "http" not in page  # it needs nothing but itself
+
+
+def test_a_long_line_is_shown_without_comparing_its_words() -> None:
+    runs = [(Run(("a " * 5000,), 1.0, None), Run(("b " * 5000,), 1.0, None))]
+    page = as_page(compared(("ours", "theirs"), runs, ("x",), None, {}))
+    assert "<mark>" not in page
+    assert "a a a" in page
 
 
 def test_the_memory_of_a_process_includes_its_children() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -15,37 +14,34 @@ from dragoman.loadtest.remarks import remarks_on
 from dragoman.loadtest.report.charts import capacity_chart, charts_of
 from dragoman.loadtest.result import RunResult
 from dragoman.loadtest.slo import Verdict
+from dragoman.page import document, escaped
 
 __all__ = ["render_page"]
 
+PACKAGE = "dragoman.loadtest.report"
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "max")
 
 
 def render_page(result: RunResult, verdicts: Sequence[Verdict] = (), capacity: Capacity | None = None) -> str:
     """A whole HTML document that needs nothing but itself."""
-    here = files("dragoman.loadtest.report")
     plots = charts_of(result, [verdict.objective for verdict in verdicts])
     if capacity is not None and any(not math.isnan(probe.p99_s) for probe in capacity.probes):
         plots.insert(0, capacity_chart(capacity.probes))
-    return "\n".join(
+    body = "\n".join(
         [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>Load test of {_text(result.info.target)}</title>",
-            f"<style>{(here / 'page.css').read_text(encoding='utf-8')}</style></head><body><main>",
             _header(result),
             _tiles(result, capacity),
             _verdicts(verdicts),
-            *(f'<p class="note">{_text(remark)}</p>' for remark in remarks_on(result)),
+            *(f'<p class="note">{escaped(remark)}</p>' for remark in remarks_on(result)),
             f'<section class="plots">{"".join(plots)}</section>',
             _durations(result.figures),
             _errors(result),
-            f"<footer>dragoman {version('dragoman')} · started {_text(result.info.started)} · seed {result.info.seed} · "
-            f"{_workers(result)}</footer></main>",
-            f"<script>{(here / 'hover.js').read_text(encoding='utf-8')}</script></body></html>",
+            f"<footer>dragoman {version('dragoman')} · started {escaped(result.info.started)} · seed {result.info.seed} · "
+            f"{_workers(result)}</footer>",
         ]
     )
+    script = files(PACKAGE).joinpath("hover.js").read_text(encoding="utf-8")
+    return document(f"Load test of {result.info.target}", body, package=PACKAGE, script=script)
 
 
 def _header(result: RunResult) -> str:
@@ -57,7 +53,7 @@ def _header(result: RunResult) -> str:
         f"{info.workload} ({info.sentences} sentences)",
         *(option for option in options if option),
     ]
-    return f'<h1>Load test of {_text(info.target)}</h1><p class="facts">{_text(" · ".join(facts))}</p>'
+    return f'<h1>Load test of {escaped(info.target)}</h1><p class="facts">{escaped(" · ".join(facts))}</p>'
 
 
 def _tiles(result: RunResult, capacity: Capacity | None) -> str:
@@ -87,7 +83,7 @@ def _verdicts(verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
         return ""
     pills = (
-        f'<li class="{"held" if verdict.holds else "broken"}">{"✓" if verdict.holds else "✗"} {_text(str(verdict))}</li>'
+        f'<li class="{"held" if verdict.holds else "broken"}">{"✓" if verdict.holds else "✗"} {escaped(str(verdict))}</li>'
         for verdict in verdicts
     )
     return f'<ul class="verdicts">{"".join(pills)}</ul>'
@@ -116,17 +112,13 @@ def _errors(result: RunResult) -> str:
     if not result.tally.errors:
         return ""
     rows = "".join(
-        f'<tr><td>{_text(kind)}</td><td>{count}</td><td class="text">{_text(result.tally.examples[kind])}</td></tr>'
+        f'<tr><td>{escaped(kind)}</td><td>{count}</td><td class="text">{escaped(result.tally.examples[kind])}</td></tr>'
         for kind, count in sorted(result.tally.errors.items(), key=lambda pair: -pair[1])
     )
     return (
         '<h2>Errors</h2><div class="scroll"><table><thead><tr><th>kind</th><th>requests</th>'
         f'<th style="text-align:left">for example</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
-
-
-def _text(words: str) -> str:
-    return html.escape(words)
 
 
 def _workers(result: RunResult) -> str:

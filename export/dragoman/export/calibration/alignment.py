@@ -70,7 +70,7 @@ def find_alignment(
         for at, (source, answer) in enumerate(zip(chosen, answers, strict=True)):
             text = [place for place, token in enumerate(source) if token not in silent]
             if len(text) > 1 and len(answer) > 1:
-                with threads_for(model.config):
+                with threads_for(model.config.d_model):
                     samples.append(_sample(model, tokens, source, answer, text))
             advance((at + 1) / len(chosen))
     links = sum(len(sample.targets) for sample in samples)

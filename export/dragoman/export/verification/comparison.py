@@ -34,8 +34,9 @@ FORCED = 4
 MAX_LENGTH = 96
 """Target tokens after which both sides stop; an untrained model would go on to its limit."""
 WHOLE = "whole targets"
-TOLERANCE = 1e-4
-"""The most that a token's log-probability may differ in fp32 when whole targets are given."""
+TOLERANCE = 1e-3
+"""The most that a token's log-probability may differ in fp32 when whole targets are given: on text that a model was not
+trained for, torch's own layers in float32 are 1e-4 off those in float64."""
 TIE = 5e-5
 """Two log-probabilities closer than this are equal in fp32: which one wins is a matter of rounding."""
 

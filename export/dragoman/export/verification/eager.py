@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
-from dragoman.export.transformer import KeyValue, Transformer, TransformerConfig
+from dragoman.export.transformer import KeyValue, Transformer
 from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
 from dragoman.export.verification.decoding import Best, decode
 from dragoman.search import DecodingOptions
@@ -23,10 +23,10 @@ _WIDTH_FOR_THREADS = 512
 
 
 @contextmanager
-def threads_for(config: TransformerConfig) -> Iterator[None]:
+def threads_for(width: int) -> Iterator[None]:
     """torch computes a narrow model on one thread, and goes on with as many as before."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if config.d_model < _WIDTH_FOR_THREADS else before)
+    torch.set_num_threads(1 if width < _WIDTH_FOR_THREADS else before)
     try:
         yield
     finally:
@@ -40,17 +40,17 @@ class EagerModel:
 
     def __init__(self, transformer: Transformer, tokens: SpecialTokens) -> None:
         self._tokens, self._vocabulary = tokens, transformer.config.target_vocabulary
-        self._config, self._stepper = transformer.config, _EagerStepper(transformer)
+        self._width, self._stepper = transformer.config.d_model, _EagerStepper(transformer)
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
-        with threads_for(self._config):
+        with threads_for(self._width):
             answers = decode(self._stepper, sources, options, self._tokens, self._vocabulary)
         return [answer.tokens for answer in answers]
 
     def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
         alone = np.zeros(1, np.int64)
         rows = []
-        with threads_for(self._config):
+        with threads_for(self._width):
             self._stepper.start([source])
             for position, token in enumerate([self._tokens.decoder_start, *target[:-1]]):
                 logits = self._stepper.logits(np.array([[token]]), np.array([position]), alone, alone[None])

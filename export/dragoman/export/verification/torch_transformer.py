@@ -17,6 +17,7 @@ from dragoman.export.checkpoint.formats.torch_transformer.format import read_wei
 from dragoman.export.checkpoint.formats.torch_transformer.names import TorchNames, read_names
 from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
 from dragoman.export.verification.decoding import Best, decode
+from dragoman.export.verification.eager import threads_for
 from dragoman.search import DecodingOptions
 
 __all__ = ["TorchTransformerModel"]
@@ -36,7 +37,8 @@ class TorchTransformerModel:
         self._model = _Model(description, tensors, names).eval()
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
-        answers = decode(_Stepper(self._model), sources, options, self._tokens, self._model.vocabulary)
+        with threads_for(self._model.width):
+            answers = decode(_Stepper(self._model), sources, options, self._tokens, self._model.vocabulary)
         return [answer.tokens for answer in answers]
 
     @torch.inference_mode()
@@ -57,7 +59,7 @@ class _Model(nn.Module):
         self._places = [tensors[name].float() for name in (names.source_positions, names.target_positions)]
         bias = None if names.output_bias is None else tensors[names.output_bias].float()
         self._output, self._output_bias = tensors[names.output_weight].float(), bias
-        self.vocabulary = len(self._output)
+        self.vocabulary, self.width = self._output.shape
         self.encoder = nn.TransformerEncoder(
             nn.TransformerEncoderLayer(**_layer(description, tensors, names.encoder, heads)),
             **_stack(description, tensors, names.encoder),
