@@ -23,7 +23,7 @@ from dragoman.export.transformer import TransformerConfig
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 LONGEST = 128  # tokens of a sentence; longer pairs are left out
-HELD_OUT = 0.02
+HELD_OUT, MOST_HELD_OUT = 0.02, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,13 @@ def main() -> None:
     lines = read_lines(arguments.text)
     arguments.output.mkdir(parents=True, exist_ok=True)
     pieces = learn_pieces(lines, arguments.output / "pieces.model", arguments.vocabulary)
-    pairs = [pair for source, target in lines if (pair := encode(pieces, source, target)) is not None]
-    random.Random(arguments.seed).shuffle(pairs)  # noqa: S311 - nothing secret
-    held = pairs[: max(1, int(len(pairs) * HELD_OUT))]
-    pairs = pairs[len(held) :]
+    random.Random(arguments.seed).shuffle(lines)  # noqa: S311 - nothing secret
+    count = max(1, min(int(len(lines) * HELD_OUT), MOST_HELD_OUT))
+    held, pairs = encoded(pieces, lines[:count]), encoded(pieces, lines[count:])
+    if not held or not pairs:
+        raise SystemExit(f"{arguments.text} has too few pairs of at most {LONGEST} tokens to learn from")
+    held_out = arguments.output / "held-out.tsv"
+    held_out.write_text("".join(f"{source}\t{target}\n" for source, target in lines[:count]), encoding="utf-8")
     form = TrainingForm(configuration(arguments, pieces.get_piece_size()), arguments.dropout)
     size = sum(parameter.numel() for parameter in form.parameters())
     console.print(f"{len(pairs)} pairs to learn from, {len(held)} held out; {size / 1e6:.1f} M parameters")
@@ -58,7 +61,8 @@ def main() -> None:
         generation={"beam_size": 4, "max_length": LONGEST},
         languages=(arguments.source_language, arguments.target_language),
     )
-    console.print(f"saved in {arguments.output}; next: dragoman export {arguments.output} --output bundles/mine")
+    export = f"dragoman export {arguments.output} --output bundles/mine --verify-file {held_out}"
+    console.print(f"saved in {arguments.output}; next: {export}", soft_wrap=True)
 
 
 def parsed() -> argparse.Namespace:
@@ -132,6 +136,11 @@ def encode(pieces: sentencepiece.SentencePieceProcessor, source: str, target: st
     """The pair as tokens; None when one side is too long."""
     pair = Pair([*pieces.encode(source), END], [*pieces.encode(target), END])
     return pair if max(len(pair.source), len(pair.target)) <= LONGEST else None
+
+
+def encoded(pieces: sentencepiece.SentencePieceProcessor, lines: Sequence[tuple[str, str]]) -> list[Pair]:
+    """All pairs that are not too long."""
+    return [pair for source, target in lines if (pair := encode(pieces, source, target)) is not None]
 
 
 def batches(pairs: Sequence[Pair], most_tokens: int, rng: random.Random) -> Iterator[list[Pair]]:

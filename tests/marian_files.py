@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
 PRE_NORM = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
 
 
-def random_arrays(settings: dict[str, Any], *, shared: bool, tied: bool) -> Arrays:
+def random_arrays(settings: dict[str, Any], *, shared: bool, tied: bool, transposed: bool = False) -> Arrays:
     random = np.random.default_rng(3)
     made: Arrays = {}
 
@@ -71,7 +71,8 @@ def random_arrays(settings: dict[str, Any], *, shared: bool, tied: bool) -> Arra
     else:
         made["encoder_Wemb"], made["decoder_Wemb"] = normal(len(SOURCE), WIDTH), normal(len(TARGET), WIDTH)
     if not tied:
-        made["decoder_ff_logit_out_W"] = normal(WIDTH, len(TARGET))
+        output = normal(WIDTH, len(TARGET))
+        made[f"decoder_ff_logit_out_W{'t' if transposed else ''}"] = output.T.copy() if transposed else output
     made["decoder_ff_logit_out_b"] = normal(1, len(TARGET))
     return made
 
@@ -91,7 +92,8 @@ class Marian:
         encoded = self.stack("encoder", self.embedded("encoder", source), None)
         previous = self.table("decoder")[target[:-1]]
         hidden = self.stack("decoder", self.placed(np.concatenate([np.zeros((1, WIDTH)), previous])), encoded)
-        output = self.arrays.get("decoder_ff_logit_out_W", self.table("decoder").T)
+        transposed = self.arrays.get("decoder_ff_logit_out_Wt", self.table("decoder"))
+        output = self.arrays.get("decoder_ff_logit_out_W", transposed.T)
         logits = hidden @ output + self.arrays["decoder_ff_logit_out_b"]
         return (logits - np.log(np.exp(logits).sum(-1, keepdims=True))).astype(np.float32)
 
@@ -176,11 +178,18 @@ def in_bin(arrays: Arrays, settings: dict[str, Any], *, quantised: bool) -> tupl
 
 
 def write(
-    directory: Path, *, kind: str = "npz", shared: bool = False, tied: bool = True, decoder: str = "", **changes: Any
+    directory: Path,
+    *,
+    kind: str = "npz",
+    shared: bool = False,
+    tied: bool = True,
+    transposed: bool = False,
+    decoder: str = "",
+    **changes: Any,
 ) -> tuple[Path, Marian]:
     directory.mkdir()
     settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in changes.items()}}
-    arrays = random_arrays(settings, shared=shared, tied=tied)
+    arrays = random_arrays(settings, shared=shared, tied=tied, transposed=transposed)
     if kind == "npz":
         text = np.frombuffer(yaml_of(settings), np.int8)
         np.savez(directory / "model.npz", **arrays, **{"special:model.yml": text})

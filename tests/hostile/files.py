@@ -159,7 +159,7 @@ def bundles_spoilt(bundle: Path, directory: Path, count: int, seed: int, until_s
             how = spoil(copy / name, dice)
             found = commands.run(["inspect", str(copy)])
             outcomes[f"exit {found['code']}"] += 1
-            if problem := _problem(found):
+            if problem := problem_of(found):
                 wrong.append(f"inspect, {name} ({how}, number {number} of seed {seed}): {problem}")
     figures: dict[str, float | int | str] = {"seed": seed, **dict(outcomes.most_common(3))}
     return judged("spoilt bundles", number, {}, wrong, figures)
@@ -180,7 +180,7 @@ def checkpoints_spoilt(checkpoint: Path, directory: Path, count: int, seed: int,
             output = directory / "exported"
             found = commands.run(["export", str(copy), "--output", str(output), "--verify-file", str(sentences)])
             outcomes[f"exit {found['code']}"] += 1
-            if problem := _problem(found):
+            if problem := problem_of(found):
                 wrong.append(f"export, {name} ({how}, number {number} of seed {seed}): {problem}")
             if found["code"] != 0 and output.exists():
                 wrong.append(f"export, {name} ({how}): a bundle appeared though the export failed")
@@ -189,7 +189,7 @@ def checkpoints_spoilt(checkpoint: Path, directory: Path, count: int, seed: int,
     return judged("spoilt checkpoints", number, {}, wrong, figures)
 
 
-def _problem(found: dict[str, Any]) -> str | None:
+def problem_of(found: dict[str, Any]) -> str | None:
     """What is wrong with the way a command ended."""
     if found["code"] is None:
         return str(found["said"])
@@ -200,7 +200,9 @@ def _problem(found: dict[str, Any]) -> str | None:
     if found["code"] not in (0, 1):
         return f"exit code {found['code']}: {found['said'][:300]}"
     lines = [line for line in found["said"].splitlines() if line.strip()]
-    if found["code"] == 1 and (not lines or not lines[-1].startswith("dragoman ") or len(found["said"]) > 2000):
+    said = next((at for at, line in enumerate(lines) if line.startswith("dragoman ")), len(lines))
+    is_said = said < len(lines) and all(line.startswith("  ") for line in lines[said + 1 :])  # a list below it
+    if found["code"] == 1 and (not is_said or len(found["said"]) > 8000):
         return f"not a line that says what is wrong: {found['said'][:300]!r}"
     return None
 
@@ -228,17 +230,34 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(value[key])
 
 
+def _read(source: str, format_name: str | None = None) -> int:
+    """Open a checkpoint as `dragoman export` does first."""
+    from dragoman.errors import DragomanError
+    from dragoman.export.checkpoint import read_checkpoint
+
+    try:
+        _ = read_checkpoint(Path(source), format_name=format_name).tokenizer_plan
+    except DragomanError as error:
+        sys.stderr.write(f"dragoman export: {error}\n")
+        return 1
+    return 0
+
+
 def _worker() -> None:
     """Run what standard input says, each as if in a process of its own."""
+    import warnings
+
     from dragoman.cli import main
 
+    warnings.simplefilter("ignore")  # of libraries, about files that nobody should trust
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         said, began_s, code = io.StringIO(), time.monotonic(), 70
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             try:
-                code = main(json.loads(line))
+                arguments = json.loads(line)
+                code = _read(*arguments[1:]) if arguments[0] == "read" else main(arguments)
             except SystemExit as error:
                 code = int(error.code or 0)
             except BaseException:  # whatever a user would see as a trace

@@ -11,6 +11,7 @@ from pathlib import Path
 from hostile.deaths import Deaths
 from hostile.expensive import Expensive, expensive
 from hostile.files import bundles_spoilt, checkpoints_spoilt
+from hostile.formats import formats_spoilt
 from hostile.fuzz import frames, fuzzed
 from hostile.hammer import KINDS, MIXED, hammered
 from hostile.http_requests import http_fuzzed, many_chunks
@@ -149,8 +150,10 @@ def _files(stage: Stage, plan: Plan) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="hostile-") as directory:
         until_s = time.monotonic() + plan.files_seconds / 3
         bundles = bundles_spoilt(stage.bundle, Path(directory), 1000, stage.seed, until_s)
-        until_s = time.monotonic() + plan.files_seconds * 2 / 3
-        return [bundles, checkpoints_spoilt(stage.checkpoint, Path(directory), 200, stage.seed, until_s)]
+        until_s = time.monotonic() + plan.files_seconds / 3
+        formats = formats_spoilt(Path(directory), 1000, stage.seed, until_s)
+        until_s = time.monotonic() + plan.files_seconds / 3
+        return [bundles, formats, checkpoints_spoilt(stage.checkpoint, Path(directory), 200, stage.seed, until_s)]
 
 
 def _hammer(stage: Stage, plan: Plan, kind: str, *, busy: bool) -> Row:

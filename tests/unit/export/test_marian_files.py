@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import CheckpointError
@@ -25,6 +26,7 @@ VARIANTS: list[dict[str, Any]] = [
     {},
     {"shared": True, "transformer_ffn_activation": "relu"},
     {"tied": False, "transformer_ffn_activation": "gelu"},
+    {"tied": False, "transposed": True},  # as newer versions of Marian write it
     PRE_NORM,
     {"kind": "bin", **PRE_NORM},
     {"kind": "int8", "shared": True},
@@ -44,6 +46,31 @@ def test_logits_are_those_of_marians_mathematics(tmp_path: Path, variant: dict[s
 def test_decoder_yml_is_what_a_bundle_decodes_with(tmp_path: Path) -> None:
     generation = read_checkpoint(write(tmp_path / "model")[0]).generation
     assert (generation.beam_size, generation.length_penalty, generation.bad_words) == (6, 0.6, ((1,),))
+
+
+def test_unknown_tokens_are_generated_only_if_decoder_yml_allows_them(tmp_path: Path) -> None:
+    directory, _ = write(tmp_path / "model", decoder=f"{NAMED}beam-size: 4\nallow-unk: true\nnormalize: true\n")
+    generation = read_checkpoint(directory).generation
+    assert (generation.beam_size, generation.length_penalty, generation.bad_words) == (4, 1.0, ())
+
+
+def test_a_sentencepiece_model_is_vocabulary_and_tokenizer(tmp_path: Path) -> None:
+    directory, _ = write(tmp_path / "model", shared=True, decoder="vocabs: [vocab.spm, vocab.spm]\n")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["ab cd", "dcba"]),
+        model_prefix=str(directory / "vocab"),
+        model_type="char",
+        vocab_size=len(TARGET),
+        **{"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1, "minloglevel": 2},  # as Marian trains it
+    )
+    (directory / "vocab.model").rename(directory / "vocab.spm")
+    checkpoint = read_checkpoint(directory)
+    (tmp_path / "bundle").mkdir()
+    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
+    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    ids = tokenizer.encode("ab x")
+    assert (len(ids), ids[-2:]) == (6, [1, 0])
+    assert tokenizer.decode(tokenizer.encode("dab ca")) == "dab ca"
 
 
 def test_vocabularies_make_the_tokenizer(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import reversing
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.training import TrainingForm, label_smoothed_loss, warm_up
+from dragoman.export.verification.corpus import read_corpus
 from dragoman.export.verification.eager import EagerModel
 from dragoman.search import DecodingOptions
 
@@ -154,6 +155,8 @@ def test_the_example_trains_a_model_that_can_be_read(
     spec.loader.exec_module(example)
     example.main()
     assert "98 pairs to learn from, 2 held out" in capsys.readouterr().out
+    held_out = read_corpus(output / "held-out.tsv")
+    assert (len(held_out.sentences), held_out.has_references) == (2, True)
     checkpoint = read_checkpoint(output)
     assert checkpoint.card.target_language == "de"
     assert checkpoint.generation.beam_size == 4

@@ -206,11 +206,11 @@ class Judge:
             yield Chunk(chunk, tuple(exported.generate([source.ids for source in chunk], options)))
 
     def _forced_steps(self, exported: Exported) -> Iterator[Forced]:
-        options = next(iter(self._searches.values()))
-        for source in _spread(self._sources, FORCED):
-            answer = exported.generate([source.ids], options)[0].tokens
-            steps, scored = exported.forced(source.ids, answer), exported.scored(source.ids, answer)
-            yield Forced(source, answer, *steps, scored)
+        options, sources = next(iter(self._searches.values())), _spread(self._sources, FORCED)
+        answers = [exported.generate([source.ids], options)[0].tokens for source in sources]
+        steps = [exported.forced(source.ids, answer) for source, answer in zip(sources, answers, strict=True)]
+        for source, answer, step in zip(sources, answers, steps, strict=True):  # another graph, which replaces the steps'
+            yield Forced(source, answer, *step, exported.scored(source.ids, answer))
 
     def _generated(self, lowering: Lowering, name: str, batch: int, chunks: Sequence[Chunk]) -> VerificationCase:
         options = self._searches[name]

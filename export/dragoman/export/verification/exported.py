@@ -27,22 +27,34 @@ _CACHE_STEP = 32
 
 
 class GraphModel:
-    """The graphs of one lowering, run on the same inputs as the original."""
+    """The graphs of one lowering, run on the same inputs as the original.
+
+    Each session maps the weights anew, so the decoder step and the graph of forced decoding are never open together.
+    """
 
     def __init__(self, directory: Path, graphs: Mapping[Role, Graph], tokens: SpecialTokens, dimensions: Dimensions) -> None:
-        encoder, decoder = graphs["encoder"], graphs["decoder"]
+        self._directory, self._graphs = directory, graphs
         self._tokens, self._vocabulary, self._choices = tokens, dimensions.target_vocabulary, dimensions.choices
-        self._stepper = stepper_of(directory, encoder, decoder)
-        self._scorer = ForcedModel(directory, encoder, graphs["forced"], tokens)
+        self._stepper: Stepper | None = None
+        self._scorer: ForcedModel | None = None
 
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
-        return decode(self._stepper, sources, options, self._tokens, self._vocabulary, choices=self._choices)
+        return decode(self._steps(), sources, options, self._tokens, self._vocabulary, choices=self._choices)
 
     def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
-        return force(self._stepper, source, target, self._tokens, candidates=min(8, self._choices))
+        return force(self._steps(), source, target, self._tokens, candidates=min(8, self._choices))
 
     def scored(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+        if self._scorer is None:
+            self._stepper = None
+            self._scorer = ForcedModel(self._directory, self._graphs["encoder"], self._graphs["forced"], self._tokens)
         return self._scorer(source, target).log_probs
+
+    def _steps(self) -> Stepper:
+        if self._stepper is None:
+            self._scorer = None
+            self._stepper = stepper_of(self._directory, self._graphs["encoder"], self._graphs["decoder"])
+        return self._stepper
 
 
 def stepper_of(directory: Path, encoder: Graph, decoder: Graph) -> Stepper:
