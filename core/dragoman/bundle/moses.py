@@ -76,20 +76,12 @@ class Moses:
 
 
 def _tokenizer(language: str) -> Any:  # noqa: ANN401
-    sacremoses = _sacremoses()
-
-    class Tokenizer(sacremoses.MosesTokenizer):  # type: ignore[misc]
-        """Knows its letters by heart: the original makes a set of all of Unicode's for every `a.b.`."""
-
-        letters, small = frozenset(sacremoses.MosesTokenizer.IsAlpha), frozenset(sacremoses.MosesTokenizer.IsLower)
-
-        def isanyalpha(self, text: str) -> bool:
-            return not self.letters.isdisjoint(text)
-
-        def islower(self, text: str) -> bool:
-            return self.small.issuperset(text)
-
-    return Tokenizer(language)
+    """One that knows its letters by heart: as it comes, it makes a set of all of Unicode's for every `a.b.`."""
+    tokenizer = _sacremoses().MosesTokenizer(language)
+    letters, small = frozenset(tokenizer.IsAlpha), frozenset(tokenizer.IsLower)
+    tokenizer.isanyalpha = lambda text: not letters.isdisjoint(text)
+    tokenizer.islower = small.issuperset
+    return tokenizer
 
 
 def _detokenizer(language: str) -> Any:  # noqa: ANN401
