@@ -65,8 +65,14 @@ class Moses:
         """Words and marks of a target."""
         return self._words(self._target, text)
 
-    def text_of(self, words: Sequence[str]) -> str:
-        """The text of target words."""
+    def text_of(self, words: Sequence[str], *, goes_on: bool = False) -> str:
+        """The text of target words. `goes_on`: the last one is not complete, as happens in a stream.
+
+        Whether there is a space before a mark depends on all of it, so nothing is shown of a mark that goes on.
+        """
+        if goes_on:
+            shown = _without_unfinished(words[-1]) if self._escapes else words[-1]
+            words = [*words[:-1], *([shown] if any(map(str.isalnum, _plain(shown))) else [])]
         text: str = self._detokenizer.detokenize(words, unescape=self._escapes)
         return text
 
@@ -110,6 +116,13 @@ def spans_of_words(text: str, words: Iterable[Sequence[str]], *, escaped: bool) 
             begin, end = _found(text, piece, end)
             spans += [(begin, end)] * (1 if plain == word else len(pieces))
     return spans
+
+
+def _without_unfinished(word: str) -> str:
+    """A word without the beginning of a mark at its end: a literal `&` is written `&amp;`."""
+    begin = word.rfind("&")
+    is_open = begin >= 0 and any(mark.startswith(word[begin:]) and mark != word[begin:] for mark in ESCAPED)
+    return word[:begin] if is_open else word
 
 
 def _plain(word: str) -> str:

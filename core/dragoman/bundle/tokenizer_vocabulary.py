@@ -126,7 +126,8 @@ class SubwordTokenizer(VocabularyTokenizer):
 
     def _joined(self, pieces: list[str]) -> str:
         text = f"{' '.join(pieces)} ".replace(f"{self._mark} ", "").rstrip()
-        return self._moses.text_of(text.split()) if self._moses else text
+        goes_on = bool(pieces) and pieces[-1].endswith(self._mark)
+        return self._moses.text_of(text.split(), goes_on=goes_on) if self._moses else text
 
 
 class _Words:

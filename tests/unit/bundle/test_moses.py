@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 import sys
 import time
 from pathlib import Path
@@ -111,6 +112,21 @@ def test_spans_are_those_of_the_text(tmp_path: Path) -> None:
     ids = tokenizer.encode_target(text)
     answer = tokenizer.decode(ids)
     assert [answer[begin:end] for begin, end in tokenizer.target_spans(ids)] == pieces[:-1]
+
+
+def test_a_stream_of_a_text_only_grows(tmp_path: Path) -> None:
+    characters = [*string.ascii_lowercase, *string.digits, *"&#;-@.,"]
+    pieces = list(dict.fromkeys([*PIECES, *(f"{one}@@" for one in characters), *characters]))
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: at for at, piece in enumerate(["<unk>", *pieces])}))
+    (tmp_path / "codes").write_text("#version: 0.2\n")
+    files = {"source_vocabulary": "vocab.json", "source_codes": "codes"}
+    entry = TokenizerFiles("subword_nmt", files, ENGLISH, (), (), (0,))
+    tokenizer = open_tokenizer(tmp_path, entry, SpecialTokens(pad=0, eos=0, decoder_start=0, unknown=0))
+    text = 'she isn\'t "well-known" [a | b & c], or is she.'
+    ids = tokenizer.encode_target(text)
+    assert tokenizer.decode(ids) == text
+    for count in range(len(ids)):
+        assert text.startswith(tokenizer.decode(ids[:count]))
 
 
 def test_each_side_has_an_unknown_token_of_its_own(tmp_path: Path) -> None:
