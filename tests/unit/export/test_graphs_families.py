@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from dragoman import native
 from dragoman.bundle.manifest import Lowering
 from dragoman.export.progress import QuietStages
 from dragoman.export.tensorrt import EngineLimits, EngineOptions, build_engines
+from dragoman.export.verification import exported as exported_module
+from dragoman.export.verification import forced as forced_module
+from dragoman.export.verification import sessions
 from dragoman.export.verification.eager import EagerModel
 from dragoman.export.verification.exported import GraphModel
 from dragoman.export.verification.original import HuggingFaceModel
@@ -67,6 +71,28 @@ def test_graphs_give_the_answers_of_hugging_face(
         for source, target in zip(batch, expected, strict=True):
             log_probs = original.log_probs(source, target)[np.arange(len(target)), list(target)]
             np.testing.assert_allclose(graphs.scored(source, target), log_probs, atol=1e-4)
+
+
+@needs_operators
+def test_the_steps_and_whole_targets_are_never_open_together(tiny_fp32: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive = weakref.WeakSet[Any]()
+
+    def opened(path: Path) -> Any:
+        session = sessions.opened(path)
+        alive.add(session)
+        return session
+
+    for module in (exported_module, forced_module):
+        monkeypatch.setattr(module, "opened", opened)
+    checkpoint = tiny_fp32.checkpoint
+    roles = {role: tiny_fp32.graph(role, "native") for role in ("encoder", "decoder", "forced")}
+    graphs = GraphModel(tiny_fp32.directory, roles, checkpoint.tokens, checkpoint.dimensions)
+    options = dataclasses.replace(checkpoint.generation, max_length=4, beam_size=1)
+    for _ in range(2):
+        answer = graphs.generate([[5, 6, checkpoint.tokens.eos]], options)[0].tokens
+        assert len(alive) == 2
+        graphs.scored([5, 6, checkpoint.tokens.eos], answer)
+        assert len(alive) == 2  # each holds the weights that it reads
 
 
 def engines_build(exported: Exported) -> None:
