@@ -14,4 +14,4 @@ from hostile.formats import WRITERS, formats_spoilt
 def test_damaged_files_of_every_format_are_read_or_refused(tmp_path: Path) -> None:
     row = formats_spoilt(tmp_path, 25 * len(WRITERS), seed=5)
     assert row.count == 25 * len(WRITERS)
-    assert not row.failed, row
+    assert row.examples == ()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.formats.zips import ZIP_ERRORS, told
 
 __all__ = ["Inert", "load_pickle", "pickled_names", "plain", "state_dict"]
 
@@ -103,9 +104,9 @@ def load_pickle(path: Path) -> object:
                 f"{path} holds {name}, which could run code when it is opened and is refused; nothing of it was run. "
                 "Save the weights alone, as a state dict or in safetensors"
             ) from error
-        raise CheckpointError(f"{path} is corrupt, or not a file of torch.save ({_first_line(error)})") from error
+        raise CheckpointError(f"{path} is corrupt, or not a file of torch.save ({told(error)})") from error
     except Exception as error:  # a damaged file can fail the unpickler in any way
-        raise CheckpointError(f"{path} is truncated or corrupt: {_first_line(error)}; fetch it again") from error
+        raise CheckpointError(f"{path} is truncated or corrupt: {told(error)}; fetch it again") from error
 
 
 def _check_sizes(path: Path) -> None:
@@ -113,8 +114,8 @@ def _check_sizes(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             records = archive.infolist()
-    except (OSError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path} is truncated or corrupt: {error}; fetch it again") from error
+    except ZIP_ERRORS as error:
+        raise CheckpointError(f"{path} is truncated or corrupt: {told(error)}; fetch it again") from error
     if any(record.compress_type != zipfile.ZIP_STORED for record in records):
         raise CheckpointError(f"{path} has compressed records, which torch.save never writes; it is refused")
     if sum(record.file_size for record in records) > path.stat().st_size:
@@ -125,10 +126,6 @@ def _refused_name(message: str) -> str | None:
     """The class or function that the unpickler did not want, from its message."""
     found = re.search(r"GLOBAL (\S{1,200})", message) or re.search(r"reduce for unrecognized function (.{1,200})", message)
     return ascii(found[1]).strip("'") if found else None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 
 
 def state_dict(value: object, where: str) -> dict[str, Tensor]:
@@ -188,7 +185,7 @@ def pickled_names(path: Path) -> frozenset[str]:
                 content = stream.read(MOST_READ)
             if not content.startswith(PICKLE):
                 return frozenset()
-    except (OSError, zipfile.BadZipFile):
+    except ZIP_ERRORS:
         return frozenset()
     strings = (content[found.end() : found.end() + found[1][0]] for found in SHORT_STRING.finditer(content))
     return frozenset(string.decode("utf-8", errors="replace") for string in strings)

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.formats.zips import ZIP_ERRORS, told
 from dragoman.export.checkpoint.settings import shown
 
 __all__ = ["Unpacked"]
@@ -34,8 +35,10 @@ class Unpacked:
                 self._remove = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
                 for member in members:
                     _extract(opened, member, self.directory)
-        except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-            raise CheckpointError(f"{archive} is not a zip archive that can be read: {error}; fetch it again") from error
+        except ZIP_ERRORS as error:
+            raise CheckpointError(
+                f"{archive} is not a zip archive that can be read: {told(error)}; fetch it again"
+            ) from error
 
 
 def _check(archive: Path, members: list[zipfile.ZipInfo]) -> None:

@@ -12,6 +12,7 @@ from dragoman.export.checkpoint.formats.ctranslate2.binary import has_signature
 from dragoman.export.checkpoint.formats.ctranslate2.directory import open_model
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource
 from dragoman.export.checkpoint.formats.unpacked import Unpacked
+from dragoman.export.checkpoint.formats.zips import ZIP_ERRORS
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.search.options import DecodingOptions
 
@@ -37,7 +38,7 @@ class ArgosFormat:
         try:
             with zipfile.ZipFile(source) as archive:
                 names = archive.namelist()
-        except (OSError, zipfile.BadZipFile):
+        except ZIP_ERRORS:
             return source.suffix == ".argosmodel"
         return any(name.endswith(f"/{METADATA}") for name in names) and any(n.endswith("/model/model.bin") for n in names)
 

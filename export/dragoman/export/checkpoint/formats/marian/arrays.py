@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.formats.zips import ZIP_ERRORS, told
 
 __all__ = ["SETTINGS", "MarianArrays", "open_arrays"]
 
 SETTINGS = "special:model.yml"
 VERSION = 1
+HEADER_ERRORS = (KeyError, TypeError, SyntaxError, MemoryError, RecursionError)
+"""Of numpy's reader, which takes the header of an array for a Python literal."""
 MOST_ARRAYS, LONGEST_NAME, MOST_DIMENSIONS = 1 << 16, 1 << 10, 8
 
 FLOAT32, FLOAT16, INT8, INTGEMM8 = 0x404, 0x402, 0x101, 0x4101
@@ -61,7 +64,7 @@ class _Npz(MarianArrays):
         super().__init__(path)
         try:
             self._archive = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as error:
+        except ZIP_ERRORS as error:
             raise _damaged(path, error) from error
         records = self._archive.infolist()
         if any(record.compress_type != zipfile.ZIP_STORED for record in records):
@@ -81,7 +84,7 @@ class _Npz(MarianArrays):
                     raise CheckpointError(f"{name} in {self.path} is not an ordinary array; it is refused")
                 content = stream.read(math.prod(shape) * dtype.itemsize)
             return np.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (*ZIP_ERRORS, *HEADER_ERRORS) as error:
             raise _damaged(self.path, error) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -174,4 +177,4 @@ class _Binary(MarianArrays):
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path} is truncated or corrupt: {str(error)[:200]}; fetch it again")
+    return CheckpointError(f"{path} is truncated or corrupt: {told(error)}; fetch it again")

@@ -16,6 +16,7 @@ from dragoman.export.checkpoint.formats.marian.yaml import MarianSettings, parse
 from dragoman.export.checkpoint.formats.moses import moses_of
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource
 from dragoman.export.checkpoint.formats.vocabularies import read_lines
+from dragoman.export.checkpoint.formats.zips import ZIP_ERRORS
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.transformer import TransformerConfig
@@ -79,7 +80,7 @@ def _has_settings(path: Path) -> bool:
         with path.open("rb") as stream:
             head = stream.read(LARGEST_SETTINGS)
         return head.startswith(b"\x01" + bytes(7)) and SETTINGS.encode() in head
-    except (OSError, zipfile.BadZipFile):
+    except ZIP_ERRORS:
         return False
 
 
