@@ -18,25 +18,11 @@ import numpy as np
 import onnxruntime
 
 from dragoman import native
-from dragoman.bundle.manifest import Graph, Manifest, read_manifest
+from dragoman.bundle.manifest import Manifest, read_manifest
 
 __all__ = ["StepShape", "bound", "feeds", "linear_share", "profile_step", "step_session"]
 
-LINEAR = (
-    "BestOutputs",
-    "FloatBestOutputs",
-    "FloatLinear",
-    "MatMul",
-    "FusedMatMul",
-    "Gemm",
-    "FusedGemm",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "DynamicQuantizeMatMul",
-    "MatMulNBits",
-    "Linear",
-    "QGemm",
-)
+LINEAR = ("BestOutputs", "FloatBestOutputs", "FloatLinear", "Linear")
 
 
 class StepShape:
@@ -48,53 +34,35 @@ class StepShape:
 
 def feeds(manifest: Manifest, shape: StepShape) -> dict[str, Any]:
     """Random inputs of a decoder step, as the bundle's graph takes them."""
-    draw, sizes, graph = np.random.default_rng(1), manifest.dimensions, decoder_graph(manifest)
+    draw, sizes = np.random.default_rng(1), manifest.dimensions
     rows = shape.groups * shape.width
     own, cross = rows * shape.cache, shape.groups * shape.source
-    fed: dict[str, Any] = {
-        "tokens": draw.integers(2, sizes.target_vocabulary - 1, (shape.groups, shape.width)),
-        "positions": np.full((shape.groups, shape.width), shape.cache - 1, np.int32),
+    slot = 2 * sizes.heads * sizes.head_dim
+    return {
+        "tokens": draw.integers(2, sizes.target_vocabulary - 1, rows),
+        "positions": np.full(rows, shape.cache - 1, np.int32),
         "source_lengths": np.full(shape.groups, shape.source, np.int32),
         "candidates": np.array([shape.candidates]),
+        "scored_tokens": np.zeros((rows, 0), np.int64),
+        "slots": np.arange(own, dtype=np.int32).reshape(rows, shape.cache),
+        "self_cache": draw.standard_normal((sizes.decoder_layers, own, slot), np.float32),
+        "source_starts": np.arange(0, cross, shape.source, dtype=np.int32),
+        "cross_cache": draw.standard_normal((sizes.decoder_layers, cross, slot), np.float32),
     }
-    if graph.lowering == "native":
-        slot = 2 * sizes.heads * sizes.head_dim
-        return {
-            **fed,
-            **{name: fed[name].ravel() for name in ("tokens", "positions")},
-            "scored_tokens": np.zeros((rows, 0), np.int64),
-            "slots": np.arange(own, dtype=np.int32).reshape(rows, shape.cache),
-            "self_cache": draw.standard_normal((sizes.decoder_layers, own, slot), np.float32),
-            "source_starts": np.arange(0, cross, shape.source, dtype=np.int32),
-            "cross_cache": draw.standard_normal((sizes.decoder_layers, cross, slot), np.float32),
-        }
-    for layer in range(sizes.decoder_layers):
-        for kind in ("key", "value"):
-            for name, count, length in (("cross", shape.groups, shape.source), ("self", rows, shape.cache)):
-                tensor = draw.standard_normal((count, sizes.heads, length, sizes.head_dim), np.float32)
-                fed[f"{name}_{kind}_{layer}"] = tensor
-    return fed
-
-
-def decoder_graph(manifest: Manifest) -> Graph:
-    """The bundle's decoder for the CPU, of whichever lowering."""
-    return next(graph for graph in manifest.graphs if graph.role == "decoder" and graph.lowering != "portable")
 
 
 def step_session(bundle: Path, manifest: Manifest, options: Any) -> Any:  # noqa: ANN401 - onnxruntime has no types
     """The decoder, opened."""
     if (library := native.ops_library()) is not None:
         options.register_custom_ops_library(str(library))
-    return onnxruntime.InferenceSession(str(bundle / decoder_graph(manifest).file), options)
+    return onnxruntime.InferenceSession(str(bundle / manifest.graph("decoder", "native").file), options)
 
 
 def bound(session: Any, fed: dict[str, Any]) -> Any:  # noqa: ANN401
     """A binding of these inputs, which must outlive it; what a step writes lies where the engine would have it."""
-    binding, outputs = session.io_binding(), {output.name for output in session.get_outputs()}
+    binding = session.io_binding()
     for name, array in fed.items():
         binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        if f"present_{name}" in outputs:  # in the past's memory
-            binding.bind_output(f"present_{name}", "cpu", 0, np.float32, array.shape, array.ctypes.data)
     for name in ("best_tokens", "best_log_probs", "best_logits"):
         binding.bind_output(name)
     return binding

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from dragoman import native as operators
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Decoder, Encoded, TopTokens
-from dragoman.serving.runtime.device import Arranger, DeviceMemory
-from dragoman.serving.runtime.encoding import DeviceEncoder, flat
-from dragoman.serving.runtime.native import NativeDecoder
-from dragoman.serving.runtime.portable import PortableDecoder
-from dragoman.serving.runtime.tiny_graph import Node, Value, graph
+from dragoman.serving.runtime.native.decoder import NativeDecoder
+from dragoman.serving.runtime.native.runtime import flat
+from dragoman.serving.runtime.portable.decoder import PortableDecoder
+from dragoman.serving.runtime.portable.device import Arranger, DeviceMemory
+from dragoman.serving.runtime.portable.encoder import DeviceEncoder
+from dragoman.serving.runtime.portable.tiny_graph import Node, Value, graph
 from exported_graphs import Exported
 
 VOCABULARY, START, LAYERS = 53, 52, 1

@@ -1,4 +1,4 @@
-"""The graphs for CUDA and TensorRT, run on a CPU: another lane, which must say what the tuned one says."""
+"""The graphs for CUDA and TensorRT, run on a CPU: they must generate the same tokens as the native graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dragoman.errors import ServeError
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits
 from dragoman.serving.in_process import LoadedModel, open_model
-from dragoman.serving.runtime.onnxruntime import OnnxRuntime
+from dragoman.serving.runtime.opening import open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
 from exported_graphs import Exported, export
 
@@ -101,10 +101,10 @@ def test_a_client_that_runs_the_search_itself_gets_the_same(
 def test_fp16_caches_keep_sequences_apart_that_join_and_leave(tiny_fp16: Exported, tmp_path: Path, beam_size: int) -> None:
     bundle = completed(tiny_fp16, Path(shutil.copytree(tiny_fp16.directory, tmp_path / "bundle")), "fp16")
     model = open_model(bundle, ONE_THREAD, CROWDED)
-    runtime = OnnxRuntime(bundle, model.manifest, ONE_THREAD)
+    runtime = open_runtime(bundle, model.manifest, ONE_THREAD)
     assert runtime.layout.dtype == "float16"
     sources = [tuple(5 + (7 * number + place) % 40 for place in range(2 + number % 9)) for number in range(20)]
-    options = DecodingOptions(beam_size=beam_size, max_length=12, no_repeat_ngram_size=1)  # else it says one word only
+    options = DecodingOptions(beam_size=beam_size, max_length=12, no_repeat_ngram_size=1)  # else it repeats one word
     alone = [model.decode([source], options)[0] for source in sources]
     assert len({answer[0].tokens for answer in alone}) > 10, "or nothing could be mixed up"
     agree(model.decode(sources, options), alone, within=0.01)  # a wider batch may add up in another order

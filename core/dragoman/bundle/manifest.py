@@ -98,10 +98,19 @@ class Manifest:
     segmentation: Segmentation = "sentence"
     alignment: Alignment | None = None
 
+    @property
+    def aligns_when_fed(self) -> bool:
+        """Whether a token's alignment is that of the step in which it is fed, not of the step that predicts it."""
+        return self.alignment is not None and self.alignment.when == "fed"
+
+    def graphs_of(self, lowering: Lowering) -> tuple[Graph, ...]:
+        """The graphs of that lowering; none when the bundle was exported without it."""
+        return tuple(graph for graph in self.graphs if graph.lowering == lowering)
+
     def graph(self, role: Role, lowering: Lowering) -> Graph:
         """The graph of that role and lowering; BundleError when the bundle was exported without it."""
-        for graph in self.graphs:
-            if (graph.role, graph.lowering) == (role, lowering):
+        for graph in self.graphs_of(lowering):
+            if graph.role == role:
                 return graph
         held = ", ".join(sorted({graph.lowering for graph in self.graphs})) or "none"
         raise BundleError(

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from dragoman import native
 from dragoman.bundle.integrity import record_file
 from dragoman.bundle.manifest import (
     MANIFEST_NAME,
@@ -36,7 +35,7 @@ from dragoman.export.calibration import CalibrationText, calibrate
 from dragoman.export.calibration.alignment import find_alignment
 from dragoman.export.checkpoint import Checkpoint, CompanionFiles, TokenLimits, read_checkpoint
 from dragoman.export.graphs import build_graphs
-from dragoman.export.lowering import Calibration, lowering_named
+from dragoman.export.lowering import Calibration, lowering_named, lowerings_for
 from dragoman.export.progress import QuietStages, Stages
 from dragoman.export.shortlist import read_shortlist
 from dragoman.export.staging import staged_directory
@@ -59,7 +58,7 @@ class ExportOptions:
 
     `lowering` is what the CPU runs: "native" (custom operators; the default where they are built) or "portable" (standard
     operators, slower, for a server without them).
-    `shortlist` is text in the target language: what is not in it the model will not say.
+    `shortlist` is text in the target language: tokens that are not in it are never generated.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     random weights, whose translations mean nothing.
     `segmentation` is what the model translates at a time, where its family's usual is not right.
@@ -89,20 +88,18 @@ class ExportOptions:
             raise UsageError("verify_file and max_quality_loss mean nothing with verify=False")
         if self.max_quality_loss is not None and not self.max_quality_loss >= 0:
             raise UsageError(f"--max-quality-loss {self.max_quality_loss:g} must not be negative")
-        if self.lowering == "native" and native.ops_library() is None:
-            raise UsageError("--lowering native needs the custom operators, which are not built here (`make native`)")
         try:
             TASK_PREFIX.read("task_prefix", self.task_prefix)
         except InvalidRequest as error:
             raise UsageError(f"--task-prefix can't be used: {error}") from None
+        _ = self.lowerings
         if self.compute_capabilities and "tensorrt" not in self.targets:
             raise UsageError("--compute-capability only means something with --target tensorrt")
 
     @property
     def lowerings(self) -> tuple[Lowering, ...]:
         """The graphs that the targets need, each once."""
-        cpu = self.lowering or ("native" if native.ops_library() is not None else "portable")
-        return tuple(dict.fromkeys(cpu if target == "cpu" else "portable" for target in self.targets))
+        return lowerings_for(self.targets, self.lowering)
 
 
 @dataclass(frozen=True, slots=True)

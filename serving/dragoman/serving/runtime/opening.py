@@ -1,4 +1,4 @@
-"""The runtime for a device. Its libraries are imported only then: a GPU needs no ONNX Runtime, a CPU no CUDA."""
+"""The runtime for a bundle on a device. Its libraries are imported only then: a GPU needs no ONNX Runtime, a CPU no CUDA."""
 
 from __future__ import annotations
 
@@ -21,11 +21,18 @@ class ModelRuntime(Runtime, Protocol):
 
 
 def open_runtime(bundle: Path, manifest: Manifest, settings: RuntimeSettings) -> ModelRuntime:
-    """The bundle's graphs or engines, checked and ready to run on `settings.device`."""
+    """The bundle's graphs or engines, checked and ready to run on `settings.device`.
+
+    On a CPU those with custom operators, where the bundle has them; TensorRT's engines are made of the portable ones.
+    """
     if settings.device == "tensorrt":
         from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 
         return TensorRtRuntime(bundle, manifest, settings)
-    from dragoman.serving.runtime.onnxruntime import OnnxRuntime
+    if settings.device == "cpu" and manifest.graphs_of("native"):
+        from dragoman.serving.runtime.native import NativeRuntime
 
-    return OnnxRuntime(bundle, manifest, settings)
+        return NativeRuntime(bundle, manifest, settings)
+    from dragoman.serving.runtime.portable import PortableRuntime
+
+    return PortableRuntime(bundle, manifest, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.serving.engine.runtime import Encoded
-from dragoman.serving.runtime.device import DeviceMemory
+from dragoman.serving.runtime.portable.device import DeviceMemory
 
-__all__ = ["DeviceEncoder", "flat", "padded"]
+__all__ = ["DeviceEncoder", "padded"]
 
 
 def padded(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
@@ -22,21 +21,6 @@ def padded(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt
     for row, source in enumerate(sources):
         ids[row, : len(source)] = source
     return ids, lengths
-
-
-def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.integer[Any]]], npt.NDArray[np.int32]]:
-    """Inputs of an encoder that takes sources one after the other, without padding; and their lengths (sources,)."""
-    if len(sources) == 1:  # most calls of a server
-        starts, lengths = np.array([[0], [len(sources[0])]], np.int32)
-        ids = np.array(sources[0], np.int64)
-        positions = np.arange(len(ids), dtype=np.int32)
-    else:
-        lengths = np.array([len(source) for source in sources], np.int32)
-        starts = lengths.cumsum(dtype=np.int32) - lengths
-        ids = np.fromiter(itertools.chain.from_iterable(sources), np.int64, int(lengths.sum()))
-        positions = np.arange(len(ids), dtype=np.int32) - starts.repeat(lengths)
-    inputs = {"source_ids": ids, "source_positions": positions, "source_starts": starts, "source_lengths": lengths}
-    return inputs, lengths
 
 
 class DeviceEncoder:

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.serving.runtime.tiny_graph import Node, Value, graph
+from dragoman.serving.runtime.portable.tiny_graph import Node, Value, graph
 
 __all__ = ["Arranger", "DeviceMemory", "Tensors"]
 
@@ -38,7 +38,7 @@ class DeviceMemory:
         return [self.put(tensor) if isinstance(tensor, np.ndarray) else tensor for tensor in tensors]
 
     def arranger(self, model: Any, count: int, dtype: str) -> Arranger:
-        """For `count` caches of `model`, a session on this device; lanes share it, for opening one takes milliseconds."""
+        """For `count` caches of `model`, a session on this device; decoders share it, for opening one takes milliseconds."""
         if model not in _arrangers:
             _arrangers[model] = Arranger(model, self, count, dtype)
         return _arrangers[model]

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape, fitted
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
-from dragoman.serving.runtime.device import DeviceMemory, Tensors
+from dragoman.serving.runtime.portable.device import DeviceMemory, Tensors
 
-__all__ = ["DeviceMemory", "PortableDecoder"]
+__all__ = ["PortableDecoder"]
 
 _FRESH = -1
 

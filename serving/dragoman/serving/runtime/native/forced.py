@@ -1,0 +1,58 @@
+"""Forced decoding with the custom operators: a target is read in pieces, whose keys and values stay in a small cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.serving.engine.kv_cache import CacheLayout
+from dragoman.serving.engine.runtime import Encoded, ForcedPiece
+from dragoman.serving.runtime.sessions import LazySession
+
+__all__ = ["NativeForced"]
+
+_TOKENS_AT_ONCE = 32
+"""As many as a batch has rows: a call takes about as long as a decoder step."""
+_OUTPUTS = ForcedPiece._fields
+
+
+class NativeForced:
+    """Custom operators: a reader has a small cache of its own, and pieces of a target may have any length."""
+
+    tokens_at_once = _TOKENS_AT_ONCE
+    max_candidates: int | None = None
+
+    def __init__(self, session: LazySession, layout: CacheLayout, aligns_when_fed: bool) -> None:
+        self._session, self._layout, self.aligns_when_fed = session, layout, aligns_when_fed
+
+    def reader(self, encoded: Encoded, target_tokens: int) -> _NativeReader:
+        layout = self._layout
+        cache = np.empty((layout.layers, target_tokens, 2 * layout.heads * layout.head_dim), np.float32)
+        return _NativeReader(self._session.open(), encoded, cache)
+
+
+class _NativeReader:
+    def __init__(self, session: Any, encoded: Encoded, cache: npt.NDArray[np.float32]) -> None:  # noqa: ANN401
+        self._session, self._encoded, self._cache, self._read = session, encoded, cache, 0
+
+    def read(self, tokens: Sequence[int], targets: Sequence[int], candidates: int) -> ForcedPiece:
+        begin, self._read = self._read, self._read + len(tokens)
+        inputs: dict[str, npt.NDArray[Any]] = {
+            "tokens": np.array(tokens, np.int64),
+            "targets": np.array(targets, np.int64),
+            "positions": np.arange(begin, self._read, dtype=np.int32),
+            "self_cache": self._cache,
+            "candidates": np.array([candidates], np.int64),
+        }
+        inputs |= {f"cross_{layer}": memory for layer, memory in enumerate(self._encoded.cross)}
+        binding = self._session.io_binding()
+        for name, array in inputs.items():  # where they lie: the graph writes to the cache
+            binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        for name in _OUTPUTS:
+            binding.bind_output(name)
+        self._session.run_with_iobinding(binding)
+        log_probs, alignment, best, best_log_probs = binding.copy_outputs_to_cpu()
+        return ForcedPiece(log_probs, alignment, best[:, :candidates], best_log_probs[:, :candidates])

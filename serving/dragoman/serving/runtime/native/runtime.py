@@ -1,0 +1,88 @@
+"""The runtime for graphs with custom operators: sources without padding, paged KV caches, a thread pool of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman import native
+from dragoman.bundle.manifest import Manifest
+from dragoman.errors import ServeError
+from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts
+from dragoman.serving.engine.runtime import Decoder, Encoded
+from dragoman.serving.runtime.native.decoder import NativeDecoder, can_score_tokens
+from dragoman.serving.runtime.native.forced import NativeForced
+from dragoman.serving.runtime.sessions import BundleSessions
+from dragoman.serving.runtime.settings import RuntimeSettings, ThreadLayout
+
+__all__ = ["NativeRuntime", "flat"]
+
+
+class NativeRuntime:
+    """Several calls at a time: each is one thread of its caller, which the pool's idle threads help."""
+
+    is_lost = False  # an error of ONNX Runtime is the call's
+    pads = False
+
+    def __init__(self, bundle: Path, manifest: Manifest, settings: RuntimeSettings) -> None:
+        library = native.ops_library()
+        if library is None:
+            raise ServeError(
+                f"{manifest.graph('decoder', 'native').file} of the bundle needs dragoman's custom operators, which are not "
+                "built on this machine: install a C++ compiler and run `python native/build.py`, or export the bundle with "
+                "--lowering portable"
+            )
+        self._sessions = BundleSessions(bundle, manifest, "native", settings, threads=1, operators=library)
+        threads = settings.thread_layout(manifest.precision)
+        self.calls_at_once, self.rows_together = threads.calls_at_once, threads.rows_together
+        self.computing = _thread_pool(library, threads)
+        self.layout = self._sessions.layout("self_cache")
+        self.max_candidates = self._sessions.decoder_graph.max_candidates
+        self.can_score_tokens = can_score_tokens(self._sessions.decoder)
+        self._lengths = manifest.dimensions.max_source_tokens, manifest.dimensions.max_target_tokens
+        self.forced = self._forced(manifest)
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        inputs, lengths = flat(sources)
+        return Encoded(self._sessions.encoder.run(self._sessions.encoder_outputs, inputs), lengths)
+
+    def decoder(self, width: int, sequences: int) -> Decoder:
+        return NativeDecoder(self._sessions.decoder, self.layout, width, sequences, self._lengths)
+
+    def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
+        """What an engine with these limits may take."""
+        return self._sessions.contract(limits, model, self.layout, cache_copies=1)
+
+    def _forced(self, manifest: Manifest) -> NativeForced | None:
+        session = self._sessions.forced
+        if session is None:
+            return None
+        if manifest.precision != "fp16":  # weights are shared as they lie in the file; those of fp16 are converted
+            session.open()
+        return NativeForced(session, self.layout, manifest.aligns_when_fed)
+
+
+def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.integer[Any]]], npt.NDArray[np.int32]]:
+    """Inputs of an encoder that takes sources one after the other, without padding; and their lengths (sources,)."""
+    if len(sources) == 1:  # most calls of a server
+        starts, lengths = np.array([[0], [len(sources[0])]], np.int32)
+        ids = np.array(sources[0], np.int64)
+        positions = np.arange(len(ids), dtype=np.int32)
+    else:
+        lengths = np.array([len(source) for source in sources], np.int32)
+        starts = lengths.cumsum(dtype=np.int32) - lengths
+        ids = np.fromiter(itertools.chain.from_iterable(sources), np.int64, int(lengths.sum()))
+        positions = np.arange(len(ids), dtype=np.int32) - starts.repeat(lengths)
+    inputs = {"source_ids": ids, "source_positions": positions, "source_starts": starts, "source_lengths": lengths}
+    return inputs, lengths
+
+
+def _thread_pool(library: Path, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
+    threads = layout.calls_at_once * layout.threads_a_call
+    return contextlib.nullcontext() if threads == 1 else native.ThreadPool(library, threads)
