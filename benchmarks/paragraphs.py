@@ -23,6 +23,7 @@ from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.loaded_bundle import load_bundle
+from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.process.task_queue import TaskQueue
@@ -40,7 +41,7 @@ class Handler:
         options = EngineOptions(threads=threads, response_cache_bytes=0)
         self._bundle = load_bundle(ProcessSettings("benchmark", bundle, options))
         self._tasks, self._answers = TaskQueue(), dict[int, Frame]()
-        self._handler = RequestHandler(self._bundle, Recorder(), self._send, self._tasks)
+        self._handler = RequestHandler(self._bundle, Recorder(), Replies(self._send), self._tasks)
         self._number = 0
 
     def _send(self, _: Channel, frame: Frame) -> None:

@@ -28,7 +28,7 @@ class Failure:
     text: str
 
     @classmethod
-    def say(cls, code: ErrorCode, message: str) -> Failure:
+    def with_code(cls, code: ErrorCode, message: str) -> Failure:
         return cls(code, f"{code.value}: {message}")
 
     @classmethod
@@ -43,12 +43,12 @@ class Failure:
             return cls.overloaded(str(error), error.retry_after_s)
         for kind, code in _CODES.items():
             if isinstance(error, kind):
-                return cls.say(code, str(error))
+                return cls.with_code(code, str(error))
         return cls.internal()
 
     @classmethod
     def internal(cls) -> Failure:
-        return cls.say(ErrorCode.INTERNAL, "the server failed at this request; its log says why")
+        return cls.with_code(ErrorCode.INTERNAL, "the server failed at this request; its log says why")
 
 
 _CODES = {

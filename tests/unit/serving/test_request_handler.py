@@ -21,13 +21,15 @@ from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import PAIR_TEXTS, TERMS, Recorder
-from dragoman.serving.process import request_handler, request_metrics
+from dragoman.serving.process import request_admission, request_metrics
 from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
+from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.requests import PartOwner
 from dragoman.serving.process.task_queue import TaskQueue
 from fake_runtime import FakeRuntime
+from stepped_engine import check_invariants
 
 
 class Server:
@@ -47,7 +49,7 @@ class Server:
         bundle = fake_bundle(self.engine, cache_bytes=cache_bytes, tokenizer=tokenizer, languages=languages)
         self.sent: list[tuple[str, Frame]] = []
         self.tasks = TaskQueue()
-        self.handler = RequestHandler(bundle, self.recorder, self.send, self.tasks)
+        self.handler = RequestHandler(bundle, self.recorder, Replies(self.send), self.tasks)
 
     def send(self, channel: Channel, frame: Frame) -> None:
         self.sent.append((str(channel), frame))
@@ -76,7 +78,7 @@ class Server:
     def finish(self) -> Server:
         while len(self.tasks) or self.engine.busy:
             self.turn()
-        self.engine.check()
+        check_invariants(self.engine)
         return self
 
     def last_answers(self, number: int) -> list[Frame]:
@@ -209,7 +211,7 @@ def test_requests_that_the_backend_refused_are_counted() -> None:
 
 
 def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_handler, "_MAX_OPEN_BYTES", 10)
+    monkeypatch.setattr(request_admission, "_MAX_OPEN_BYTES", 10)
     server = Server()
     server.ask(1, "12345678")
     server.ask(2, "12345678")
@@ -483,7 +485,7 @@ class TestFairShares:
         server = Server(self.LIMITS)
         server.ask(1, "\n".join("a line of words" for _ in range(40)), min_length=6)
         server.tasks.run(1.0)
-        assert server.engine.gauges().queued_tokens == 32  # the second line of 16 tokens was submitted with 16 waiting
+        assert server.engine._scheduler.waiting.tokens == 32  # the second line of 16 tokens was submitted with 16 waiting
         server.finish()
         assert server.texts(1)[0].count("\n") == 39
 
@@ -679,7 +681,7 @@ class TestFaults:
                 raise ServeError("a message of 300000000 bytes is more than 268435456")
             send(channel, frame)
 
-        server.handler._send = refuse_answers
+        server.handler._replies = Replies(refuse_answers)
         server.ask(1, "hello")
         assert server.finish().error(1).startswith("INTERNAL: ")
         assert refused

@@ -17,6 +17,7 @@ from dragoman.errors import ServeError
 from dragoman.serving.engine import SessionReply
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.session_handler import SessionHandler
 from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.wire import MODEL_INFO_FIELDS, Limits
@@ -32,7 +33,7 @@ class Server:
         self.bundle = fake_bundle(tokenizer=tokenizer, limits=Limits(max_command_bytes=2000))
         self.sent: list[Frame] = []
         self.tasks = TaskQueue()
-        self.handler = SessionHandler(self.bundle, "key", lambda _, frame: self.sent.append(frame), self.tasks)
+        self.handler = SessionHandler(self.bundle, "key", Replies(lambda _, frame: self.sent.append(frame)), self.tasks)
 
     def encode(self, *texts: str, **options: object) -> Frame:
         parts = (json.dumps(options).encode(), *(text.encode() for text in texts))

@@ -8,6 +8,7 @@ Nothing is pickled and nothing is evaluated: a part is text, a JSON object or li
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,15 +16,25 @@ from typing import Any
 
 from dragoman.errors import ServeError
 
-__all__ = ["ARRIVAL_BYTES", "MAX_FRAME_BYTES", "NO_DETAILS", "Frame", "FrameReader", "Kind", "json_frame"]
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "NO_DETAILS",
+    "Frame",
+    "FrameReader",
+    "Kind",
+    "json_frame",
+    "read_arrival",
+    "targets_behind",
+]
 
 MAX_FRAME_BYTES = 256 << 20
-ARRIVAL_BYTES = 8
 NO_DETAILS = b"-"
 """An arrival is a double, seconds of the monotonic clock; this mark after it: the caller does not want DETAILS."""
 
 _HEADER = struct.Struct("<BQI")
 _LENGTH = struct.Struct("<I")
+_ARRIVAL = struct.Struct("<d")
+_PARTS_BEFORE_TEXTS = 2
 
 
 class Kind(IntEnum):
@@ -81,6 +92,25 @@ class Frame:
 def json_frame(kind: Kind, value: object, request: int = 0) -> Frame:
     """A frame whose only part is a JSON object."""
     return Frame(kind, request, (json.dumps(value, ensure_ascii=False).encode(),))
+
+
+def read_arrival(frame: Frame) -> tuple[float, bool]:
+    """When a request arrived at the server, in seconds of the monotonic clock, and whether its caller wants DETAILS."""
+    size = _ARRIVAL.size
+    if len(frame.parts) < _PARTS_BEFORE_TEXTS or len(frame.parts[0]) not in (size, size + len(NO_DETAILS)):
+        raise ServeError(f"a {frame.kind.name} frame is malformed")
+    (arrived_s,) = _ARRIVAL.unpack_from(frame.parts[0])
+    if not math.isfinite(arrived_s):
+        raise ServeError(f"a {frame.kind.name} frame arrived at {arrived_s}")
+    return arrived_s, not frame.parts[0].endswith(NO_DETAILS, size)
+
+
+def targets_behind(strings: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """The texts of a SCORE frame and the targets behind them; ServeError when there are not as many."""
+    texts, odd = divmod(len(strings), 2)
+    if odd:
+        raise ServeError("a SCORE frame has another number of targets than of texts")
+    return strings[:texts], strings[texts:]
 
 
 class FrameReader:

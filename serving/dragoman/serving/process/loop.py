@@ -16,6 +16,7 @@ from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.metrics_sampler import MetricsSampler
 from dragoman.serving.process.queue_room import QueueRoom, read_refused
+from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.session_handler import SessionHandler
 from dragoman.serving.process.task_queue import TaskQueue
@@ -40,8 +41,9 @@ class EngineLoop:
         self._engine, self._connections = bundle.engine, connections
         self._recorder = metrics.Recorder()
         self._tasks = TaskQueue()
-        self._requests = RequestHandler(bundle, self._recorder, connections.send, self._tasks)
-        self._sessions = SessionHandler(bundle, key, connections.send, self._tasks)
+        self._replies = Replies(connections.send)
+        self._requests = RequestHandler(bundle, self._recorder, self._replies, self._tasks)
+        self._sessions = SessionHandler(bundle, key, self._replies, self._tasks)
         self._sampler = MetricsSampler(bundle.engine, self._recorder)
         self._room = QueueRoom(bundle.engine.limits.max_queue_requests, connections.send)
         self._watchers: set[Channel] = set()

@@ -1,72 +1,47 @@
-"""Requests for translations: validated, split into parts, handed to the engine, put together, answered."""
+"""Requests for translations: admitted, split into parts, handed to the engine, put together, answered."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from dragoman.errors import Cancelled, InvalidRequest, Overloaded, ServeError
-from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, Finished, Forcing, Progress, Sequence, Timings
-from dragoman.serving.failures import Failure, cause_of, outcome_of
+from dragoman.errors import Cancelled, Overloaded, ServeError
+from dragoman.serving.engine import Finished, Progress, Sequence, Timings
+from dragoman.serving.failures import outcome_of
 from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
-from dragoman.serving.logs import event as log_event
+from dragoman.serving.link.frames import Frame, read_arrival
 from dragoman.serving.metrics import CACHE_HITS, CACHE_MISSES, Recorder
 from dragoman.serving.process.answers import TextAnswer, details, translation_parts
-from dragoman.serving.process.arrivals import read_arrival, targets_behind
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
-from dragoman.serving.process.omission_guard import OmissionGuard
-from dragoman.serving.process.options import RequestOptions
-from dragoman.serving.process.part_links import part_links
+from dragoman.serving.process.part_sequences import PartSequences
+from dragoman.serving.process.replies import Replies
+from dragoman.serving.process.request_admission import BYTES_PER_STEP, ProbeNotNeeded, RequestAdmission
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
-from dragoman.serving.process.scoring import Scoring, options_of_scores
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
-from dragoman.serving.text.document import Part
-from dragoman.serving.text.links import Link
-from dragoman.serving.text.reading import check_sizes, read_text
-from dragoman.serving.text.stream import TextStream
-from dragoman.wire import ErrorCode
+from dragoman.serving.text.reading import read_text
 
 __all__ = ["RequestHandler"]
 
-_log = logging.getLogger(__name__)
-_MAX_OPEN_BYTES = 64 << 20
-"""Of texts that are not answered yet."""
-_BYTES_PER_STEP = 4096
-"""Texts that are read between two pauses."""
 _RESUMED_PER_TURN = 32
-_LOOKUPS = 4
-"""Requests that are read although the queue is full, because the response cache may have their answers."""
-
-Send = Callable[[Channel, Frame], None]
-
-
-class _ProbeNotNeeded(Overloaded):
-    """The answer to the supervisor's ping: the engine works."""
 
 
 class RequestHandler:
     """Every request gets exactly one last answer, whatever handling it raises."""
 
-    def __init__(self, bundle: LoadedBundle, recorder: Recorder, send: Send, tasks: TaskQueue) -> None:
-        self._bundle, self._recorder, self._send, self._tasks = bundle, recorder, send, tasks
-        self._engine: Engine = bundle.engine
+    def __init__(self, bundle: LoadedBundle, recorder: Recorder, replies: Replies, tasks: TaskQueue) -> None:
+        self._bundle, self._recorder, self._replies, self._tasks = bundle, recorder, replies, tasks
+        self._engine = bundle.engine
         self._metrics = RequestMetrics(recorder, bundle.settings, bundle.stand_ins)
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
-        self._scoring = Scoring(bundle)
-        self._guard = OmissionGuard(bundle.ends, bundle.widest_beam, recorder)
+        self._admission = RequestAdmission(bundle, self._cache, self._metrics)
+        self._parts = PartSequences(bundle, recorder)
         self._share = FairShare(bundle.engine.limits)
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
         self._parked: dict[TranslationRequest, None] = {}  # they have their share; the longest parked first
-        self._open_bytes = 0
-        self._entering: set[TranslationRequest] = set()  # they will take a place in the engine's queue
 
     @property
     def open_requests(self) -> int:
@@ -80,8 +55,7 @@ class RequestHandler:
 
     def queue_room(self) -> tuple[int, float]:
         """How many more requests can be read now, and the seconds after which others may come."""
-        places, retry_after_s = self._engine.queue_room(len(self._entering))
-        return (places or (_LOOKUPS if len(self._cache) else 0)), retry_after_s
+        return self._admission.queue_room()
 
     def count_refused(self, count: int) -> None:
         """Requests that the Triton backend refused by itself."""
@@ -93,14 +67,11 @@ class RequestHandler:
         if (channel, frame.request) in self._requests:
             raise ServeError(f"request number {frame.request} is in use on this connection")
         try:
-            request = self._admit(channel, frame, arrived_s)
+            request = self._admission.admit(channel, frame, arrived_s, wants_details)
         except Exception as error:
             self._refuse(channel, frame.request, error)
             return
-        request.wants_details = wants_details
         request.task = Task(self._steps(request), lambda error: self._fail(request, error))
-        self._entering.add(request)
-        self._open_bytes += request.size_bytes
         self._requests[channel, frame.request] = request
         self._tasks.add(request.task)
 
@@ -115,44 +86,13 @@ class RequestHandler:
             self._end(request)
             self._metrics.ended(request, "cancelled")
 
-    def _admit(self, channel: Channel, frame: Frame, arrived_s: float) -> TranslationRequest:
-        options = self._bundle.options.read(frame.parts[1])
-        limits = self._bundle.settings.limits
-        texts, targets = frame.parts[2:], tuple[bytes, ...]()
-        if frame.kind is Kind.SCORE:
-            texts, targets, options = *targets_behind(texts), options_of_scores(options)
-            check_sizes(targets, limits, "target")
-        check_sizes(texts, limits)
-        is_stream = frame.kind is Kind.STREAM
-        if is_stream and len(texts) != 1:
-            raise InvalidRequest(f"a stream translates one text, not {len(texts)}; send one stream for each")
-        request = TranslationRequest(channel, frame.request, options, texts, arrived_s, is_stream, raw_targets=targets)
-        if self._metrics.is_probe(options) and self._engine.busy:
-            raise _ProbeNotNeeded("busy with real requests, which proves as much", 1.0)
-        if self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._requests:
-            raise Overloaded("too much text is waiting to be translated", 1.0)
-        try:
-            self._engine.check_queue(len(self._entering))  # a refusal must cost less than an answer
-        except Overloaded:
-            if not self._is_in_cache(request):
-                raise
-        request.unanswered = len(texts)
-        return request
-
-    def _is_in_cache(self, request: TranslationRequest) -> bool:
-        """Whether a single short text can be answered without the engine: such a request needs no room in its queue."""
-        options, texts = request.options, request.raw_texts
-        if not (self._cache.enabled and options.may_be_cached) or len(texts) > 1 or len(texts[0]) > _BYTES_PER_STEP:
-            return False
-        return options.cache_key(read_text(texts[0], 0, 1)) in self._cache
-
     # What a request does between decoder steps.
 
     def _steps(self, request: TranslationRequest) -> Iterator[Yield]:
         """Read the texts, split them and submit their parts, in small steps."""
         size, count = 0, len(request.raw_texts)
         for number, raw in enumerate(request.raw_texts):
-            if (size := size + len(raw)) > _BYTES_PER_STEP and number:
+            if (size := size + len(raw)) > BYTES_PER_STEP and number:
                 size = 0
                 yield Yield.PAUSE
             target = None
@@ -163,7 +103,7 @@ class RequestHandler:
         for text in request.texts:
             if self._answer_from_cache(request, text):
                 continue
-            for _ in self._plan(request, text):
+            for _ in self._parts.plan(request, text):
                 yield Yield.PAUSE
             if text.is_complete:  # nothing in it is to be translated
                 request.stream = None
@@ -171,56 +111,10 @@ class RequestHandler:
             for position, part in enumerate(text.document.parts):
                 if request.submitted:
                     yield Yield.PAUSE  # behind the others
-                sequence = self._sequence(request, PartOwner(request, text, position), part)
+                sequence = self._parts.make(PartOwner(request, text, position), part)
                 while not self._try_submit(request, sequence):
                     self._parked[request] = None
                     yield Yield.PARK
-
-    def _plan(self, request: TranslationRequest, text: TextState) -> Iterator[None]:
-        if text.target is not None:
-            document = self._scoring.plan(text.text, text.target, request.options)
-        else:
-            document = yield from self._bundle.plan(text.text, request.options)
-        text.plan(document, request.options.decoding.num_hypotheses)
-        if request.wants_stream:
-            request.stream = TextStream(document, self._bundle.tokenizer.decode)
-
-    def _sequence(self, request: TranslationRequest, owner: PartOwner, part: Part) -> Sequence:
-        options = request.options
-        source = self._bundle.source(owner.text.document, part, options)
-        forcing: Forcing | None = None
-        if owner.text.target is not None:
-            decoding, forcing = self._scoring.forcing(owner.text.target, _target_name(owner), options)
-        else:
-            decoding = part.options(self._decoding(request, owner.position))
-            decoding = self._guard.bounded(options, decoding, len(source))
-            if options.alignment or part.needs_links or self._measures_coverage(options):
-                forcing = Forcing()
-        return Sequence(
-            source,
-            decoding,
-            priority=options.priority,
-            deadline_s=request.deadline_s,
-            stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
-            arrived_s=request.arrived_s,
-            owner=owner,
-            forcing=forcing,
-        )
-
-    def _measures_coverage(self, options: RequestOptions) -> bool:
-        return options.on_suspicion != "ignore" and self._engine.can_force
-
-    def _decoding(self, request: TranslationRequest, position: int) -> DecodingOptions:
-        """`prefix` and `prefix_text` force the beginning of each text's first part."""
-        options = request.options
-        decoding = options.decoding
-        if not (decoding.prefix or options.prefix_text):
-            return decoding
-        if request.decoding is None:
-            forced = tuple(self._bundle.tokenizer.encode_target(options.prefix_text)) if options.prefix_text else ()
-            first = dataclasses.replace(decoding, prefix=(*decoding.prefix, *forced))
-            request.decoding = first, dataclasses.replace(decoding, prefix=())
-        return request.decoding[position > 0]
 
     def _try_submit(self, request: TranslationRequest, sequence: Sequence) -> bool:
         if not self._share.has_room_for(request):
@@ -232,7 +126,7 @@ class RequestHandler:
                 raise
             return False  # admitted already: it goes on when there is room
         request.submitted += 1
-        self._entering.discard(request)
+        self._admission.note_queued(request)
         self._share.take(request, sequence)
         return True
 
@@ -270,37 +164,29 @@ class RequestHandler:
                 self._share.release(request, event.sequence)
                 self._take_result(part, event.sequence)
             elif request.stream is not None and not request.ended:
-                self._send_chunk(request, request.stream.decided(part.position, event.tokens))
+                self._replies.chunk(request.channel, request.number, request.stream.decided(part.position, event.tokens))
         except Exception as error:
             self._fail(request, error)
 
     def _take_result(self, part: PartOwner, sequence: Sequence) -> None:
-        request, text, position, _ = part
+        request, text = part.request, part.text
         if request.ended:
             return
         if sequence.error is not None:
             raise sequence.error
-        if text.target is not None:
-            text.scored_tokens = self._scoring.take(sequence, _target_name(part))
+        self._parts.score(part, sequence)
         self._metrics.part_done(request, sequence)
-        check = None
-        if request.options.on_suspicion != "ignore":
-            if self._is_translated_again(part, sequence):
-                return
-            sequence, check = self._guard.chosen(part, sequence)
-        links: tuple[tuple[Link, ...], ...] = ()
-        if sequence.forced and (request.options.alignment or text.document.parts[position].needs_links):
-            tokens = request.options.language_tokens
-            links = part_links(self._bundle.tokenizer, tokens, text.document, position, sequence)
-        best = text.take(position, sequence, self._bundle.tokenizer.decode, check, links)
+        if self._is_translated_again(part, sequence):
+            return
+        best = self._parts.take(part, sequence)
         if request.stream is not None:
-            self._send_chunk(request, request.stream.finished(position, best))
+            self._replies.chunk(request.channel, request.number, request.stream.finished(part.position, best))
         if text.is_complete:
             self._take_answer(request, text)
 
     def _is_translated_again(self, part: PartOwner, sequence: Sequence) -> bool:
         """A suspicious sentence goes to the engine once more, in the place that it has just left."""
-        if (again := self._guard.again(part, sequence)) is None:
+        if (again := self._parts.again(part, sequence)) is None:
             return False
         try:
             self._engine.submit(again)
@@ -316,10 +202,6 @@ class RequestHandler:
         if self._cache.enabled and request.options.may_be_cached:
             self._cache.put(request.options.cache_key(text.text), answer, answer.size_bytes + 2 * len(text.text))
         self._text_is_done(request)
-
-    def _send_chunk(self, request: TranslationRequest, chunk: str) -> None:
-        if chunk:
-            self._send(request.channel, Frame(Kind.CHUNK, request.number, (chunk.encode(), b"{}")))
 
     # How a request ends.
 
@@ -338,7 +220,7 @@ class RequestHandler:
             parts: tuple[bytes, ...] = (rest.encode(), told)
         else:
             parts = translation_parts([answer for answer, _, _ in done], told)
-        self._send(request.channel, Frame(Kind.ANSWER, request.number, parts))
+        self._replies.answer(request.channel, request.number, parts)
         self._end(request)
         self._metrics.ended(request, "ok")
 
@@ -346,36 +228,23 @@ class RequestHandler:
         if request.ended:
             return
         self._end(request)
-        self._send_failure(request.channel, request.number, error, request.options.request_id)
+        self._replies.failure(request.channel, request.number, error, request.options.request_id)
         self._metrics.ended(request, outcome_of(error))
 
     def _refuse(self, channel: Channel, number: int, error: Exception) -> None:
         """A request that was never admitted."""
-        self._send_failure(channel, number, error, "")
-        if not isinstance(error, _ProbeNotNeeded):
+        self._replies.failure(channel, number, error)
+        if not isinstance(error, ProbeNotNeeded):
             self._metrics.refused(outcome_of(error))
-
-    def _send_failure(self, channel: Channel, number: int, error: Exception, request_id: str) -> None:
-        failure = Failure.of(error)
-        if failure.code is ErrorCode.INTERNAL:
-            log_event(_log, logging.ERROR, "request failed", {"request_id": request_id, **cause_of(error)})
-        self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))
 
     def _end(self, request: TranslationRequest) -> None:
         """Nothing of the request is left here or, after the next step, in the engine."""
         request.ended = True
-        self._open_bytes -= request.size_bytes
+        self._admission.release(request)
         self._requests.pop((request.channel, request.number), None)
         self._parked.pop(request, None)
-        self._entering.discard(request)
         if request.task is not None:
             request.task.cancelled = True
         for sequence in list(request.sequences):
             self._share.release(request, sequence)
             self._engine.cancel(sequence)
-
-
-def _target_name(owner: PartOwner) -> str:
-    """Which target of its request it is, for errors."""
-    texts = owner.request.texts
-    return f"target {texts.index(owner.text)}" if len(texts) > 1 else "the target"

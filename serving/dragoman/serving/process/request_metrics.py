@@ -48,10 +48,10 @@ class RequestMetrics:
             self._recorder.observe(metrics.TOKEN_SECONDS, (timings.total_s - timings.first_token_s) / (tokens - 1))
 
     def _count_phrases(self, sequence: Sequence) -> None:
-        """Whether the translation says what it had to; of several ways to write it one is enough."""
-        said = sequence.hypotheses[0].tokens
+        """Whether the translation contains each required phrase, in one of its alternatives."""
+        generated = sequence.hypotheses[0].tokens
         for alternatives in sequence.options.phrases:
-            is_met = any(_has(said, tokens) for tokens in alternatives)
+            is_met = any(_has(generated, tokens) for tokens in alternatives)
             if alternatives[0] in self._stand_ins.tokens:
                 self._recorder.count(metrics.PLACEHOLDERS, label="kept" if is_met else "missed")
             else:

@@ -63,7 +63,7 @@ class TextState:
         check: SentenceCheck | None = None,
         links: Sequence[tuple[Link, ...]] = (),
     ) -> str:
-        """A part is back; its best translation. `check` is what the omission guard says of it, `links` are those of each
+        """A part is back; its best translation. `check` is what the omission guard found, `links` are those of each
         hypothesis."""
         if check is not None:
             self._suspicious += bool(check.suspicions)
@@ -177,3 +177,9 @@ class PartOwner(NamedTuple):
     position: int
     first: engine.Sequence | None = None
     """Its translation that was suspicious, where this is the second."""
+
+    @property
+    def target_name(self) -> str:
+        """Which target of its request the text has, for errors."""
+        texts = self.request.texts
+        return f"target {texts.index(self.text)}" if len(texts) > 1 else "the target"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import struct
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -16,21 +15,18 @@ from dragoman.errors import InvalidRequest, ServeError, ServerError
 from dragoman.search import DecodingOptions
 from dragoman.search.option_types import Integer, TokenLists, shown
 from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
-from dragoman.serving.failures import Failure, cause_of
 from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
-from dragoman.serving.logs import event as log_event
-from dragoman.serving.process.arrivals import read_arrival
+from dragoman.serving.link.frames import Frame, read_arrival
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions, parse_object
+from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.reading import check_sizes, read_text
-from dragoman.wire import WIRE_VERSION, ErrorCode
+from dragoman.wire import WIRE_VERSION
 
 __all__ = ["SessionHandler"]
 
-_log = logging.getLogger(__name__)
 _PAUSE_S = 2.0  # longer than any caller thinks between two steps
 _NOTHING = (struct.pack("<II", 0, 0), b"", b"", b"")
 _DECODE_PARTS = 4
@@ -57,8 +53,8 @@ class SessionHandler:
     A session's name on the wire starts with this process's `key`, by which backends find the way back to it.
     """
 
-    def __init__(self, bundle: LoadedBundle, key: str, send: Callable[[Channel, Frame], None], tasks: TaskQueue) -> None:
-        self._bundle, self._prefix, self._send, self._tasks = bundle, f"{key}.", send, tasks
+    def __init__(self, bundle: LoadedBundle, key: str, replies: Replies, tasks: TaskQueue) -> None:
+        self._bundle, self._prefix, self._replies, self._tasks = bundle, f"{key}.", replies, tasks
         self._sessions = bundle.engine.sessions
         rows, longest = bundle.engine.limits.max_session_rows, bundle.manifest.dimensions.max_target_tokens
         self._token_lists = TokenLists(most=4 * rows, most_each=2 * longest, may_be_empty=True)
@@ -90,19 +86,19 @@ class SessionHandler:
         try:
             if reply.call.error is not None:
                 raise reply.call.error
-            self._answer(owner.channel, owner.number, owner.answer(reply.call))
+            self._replies.answer(owner.channel, owner.number, owner.answer(reply.call))
         except Exception as error:
-            self._fail(owner.channel, owner.number, error)
+            self._replies.failure(owner.channel, owner.number, error)
 
     def _begin(self, channel: Channel, frame: Frame, work: _Work) -> None:
         self._used_at_s = time.monotonic()
-        number = frame.request
-        self._tasks.add(Task(self._steps(channel, number, work), lambda error: self._fail(channel, number, error)))
+        steps = self._steps(channel, frame.request, work)
+        self._tasks.add(Task(steps, lambda error: self._replies.failure(channel, frame.request, error)))
 
     def _steps(self, channel: Channel, number: int, work: _Work) -> Iterator[Yield]:
         answer = yield from work
         if answer is not None:
-            self._answer(channel, number, answer)
+            self._replies.answer(channel, number, answer)
 
     def _encode(self, channel: Channel, frame: Frame) -> _Work:
         bundle, raw = self._bundle, frame.parts[2:]
@@ -194,15 +190,6 @@ class SessionHandler:
                 since_pause = 0
                 yield Yield.PAUSE
         return texts
-
-    def _answer(self, channel: Channel, number: int, parts: tuple[bytes, ...]) -> None:
-        self._send(channel, Frame(Kind.ANSWER, number, parts))
-
-    def _fail(self, channel: Channel, number: int, error: Exception) -> None:
-        failure = Failure.of(error)
-        if failure.code is ErrorCode.INTERNAL:
-            log_event(_log, logging.ERROR, "session failed", cause_of(error))
-        self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))
 
 
 def _paused(plan: Generator[None, None, Document]) -> Generator[Yield, None, Document]:

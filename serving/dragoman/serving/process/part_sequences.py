@@ -1,0 +1,112 @@
+"""From a part of a text to the engine's sequence, and from an ended sequence to the part's translation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from dragoman.errors import ServerError
+from dragoman.search import DecodingOptions
+from dragoman.serving.engine import Forcing, Sequence
+from dragoman.serving.metrics import Recorder
+from dragoman.serving.process.loaded_bundle import LoadedBundle
+from dragoman.serving.process.omission_guard import OmissionGuard
+from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
+from dragoman.serving.process.scoring import Scoring
+from dragoman.serving.text.aligning import Side, links_between
+from dragoman.serving.text.document import Part
+from dragoman.serving.text.links import Link
+from dragoman.serving.text.stream import TextStream
+
+__all__ = ["PartSequences"]
+
+
+class PartSequences:
+    """Of one bundle."""
+
+    def __init__(self, bundle: LoadedBundle, recorder: Recorder) -> None:
+        self._bundle, self._tokenizer = bundle, bundle.tokenizer
+        self._scoring = Scoring(bundle)
+        self._guard = OmissionGuard(bundle.ends, bundle.widest_beam, recorder)
+
+    def plan(self, request: TranslationRequest, text: TextState) -> Iterator[None]:
+        """Split a text into its parts; a pause after every bit of work."""
+        if text.target is not None:
+            document = self._scoring.plan(text.text, text.target, request.options)
+        else:
+            document = yield from self._bundle.plan(text.text, request.options)
+        text.plan(document, request.options.decoding.num_hypotheses)
+        if request.wants_stream:
+            request.stream = TextStream(document, self._tokenizer.decode)
+
+    def make(self, owner: PartOwner, part: Part) -> Sequence:
+        """The sequence of a part."""
+        request, options = owner.request, owner.request.options
+        source = self._bundle.source(owner.text.document, part, options)
+        forcing: Forcing | None = None
+        if owner.text.target is not None:
+            decoding, forcing = self._scoring.forcing(owner.text.target, owner.target_name, options)
+        else:
+            decoding = part.options(self._decoding(request, owner.position))
+            decoding = self._guard.bounded(options, decoding, len(source))
+            measures_coverage = options.on_suspicion != "ignore" and self._bundle.engine.can_force
+            if options.alignment or part.needs_links or measures_coverage:
+                forcing = Forcing()
+        return Sequence(
+            source,
+            decoding,
+            priority=options.priority,
+            deadline_s=request.deadline_s,
+            stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
+            arrived_s=request.arrived_s,
+            owner=owner,
+            forcing=forcing,
+        )
+
+    def again(self, owner: PartOwner, sequence: Sequence) -> Sequence | None:
+        """Where a translation is suspicious and its request wants a second one: the sequence for that."""
+        return None if owner.request.options.on_suspicion == "ignore" else self._guard.again(owner, sequence)
+
+    def score(self, owner: PartOwner, sequence: Sequence) -> None:
+        """Where a target was scored: it is the sequence's hypothesis."""
+        if owner.text.target is not None:
+            owner.text.scored_tokens = self._scoring.take(sequence, owner.target_name)
+
+    def take(self, owner: PartOwner, sequence: Sequence) -> str:
+        """Put a part's hypotheses into its text; the best one."""
+        request, text, position, _ = owner
+        check = None
+        if request.options.on_suspicion != "ignore":
+            sequence, check = self._guard.chosen(owner, sequence)
+        links: tuple[tuple[Link, ...], ...] = ()
+        if sequence.forced and (request.options.alignment or text.document.parts[position].needs_links):
+            links = self._links(owner, sequence)
+        return text.take(position, sequence, self._tokenizer.decode, check, links)
+
+    def _decoding(self, request: TranslationRequest, position: int) -> DecodingOptions:
+        """`prefix` and `prefix_text` force the beginning of each text's first part."""
+        options = request.options
+        decoding = options.decoding
+        if not (decoding.prefix or options.prefix_text):
+            return decoding
+        if request.decoding is None:
+            forced = tuple(self._tokenizer.encode_target(options.prefix_text)) if options.prefix_text else ()
+            first = dataclasses.replace(decoding, prefix=(*decoding.prefix, *forced))
+            request.decoding = first, dataclasses.replace(decoding, prefix=())
+        return request.decoding[position > 0]
+
+    def _links(self, owner: PartOwner, sequence: Sequence) -> tuple[tuple[Link, ...], ...]:
+        """Of each hypothesis; in characters of the part and of its translation."""
+        document, around = owner.text.document, owner.request.options.language_tokens
+        lead, text = len(document.lead), document.parts[owner.position].text
+        own = self._tokenizer.source_spans(document.lead + text)
+        spans = [(max(begin - lead, 0), max(end - lead, 0)) for begin, end in own]
+        spans = [*[(0, 0)] * len(around.source_prefix), *spans, *[(0, 0)] * len(around.source_suffix)]
+        if len(spans) != len(sequence.source):
+            raise ServerError(f"{len(spans)} places of {len(sequence.source)} tokens")
+        source = Side(text, spans)
+
+        def target(tokens: tuple[int, ...]) -> Side:
+            return Side(self._tokenizer.decode(tokens), self._tokenizer.target_spans(tokens))
+
+        return tuple(links_between(source, target(one.tokens), one.alignment) for one in sequence.forced)
