@@ -1,4 +1,4 @@
-"""The engine on the real graphs of the reference model says what Hugging Face `generate` says, alone or in any company."""
+"""The engine on the graphs of the reference model generates the tokens of Hugging Face, alone and in any batch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits, Finished, Progress, Sequence
 from dragoman.serving.engine.slots import KVSlots
 from dragoman.serving.in_process import LoadedModel, open_model
-from dragoman.serving.runtime.onnxruntime import OnnxRuntime
+from dragoman.serving.runtime.opening import open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
+from stepped_engine import check_invariants
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
 ONE_THREAD = RuntimeSettings(threads=1)
@@ -58,7 +59,7 @@ def sources(model: LoadedModel) -> list[tuple[int, ...]]:
 
 
 def generated(original: MarianMTModel, source: tuple[int, ...], beam_size: int) -> tuple[int, ...]:
-    """What Hugging Face says, after the start token."""
+    """Hugging Face's tokens, after the start token."""
     asked = GenerationConfig.from_pretrained(REFERENCE_MODEL, num_beams=beam_size, max_length=128)
     with torch.no_grad():
         (row,) = original.generate(torch.tensor([source]), generation_config=asked).tolist()
@@ -123,7 +124,8 @@ def test_batches_in_worker_threads_generate_the_same(model: LoadedModel, referen
     for sequence, expected in zip(requests, expectations, strict=True):
         agree(sequence.hypotheses, expected.hypotheses)
     options = asked(model, beam_size=3)
-    for sequence in mixed(model, sources[:20]):
+    others = mixed(model, sources[:20])
+    for sequence in others:
         side_by_side.engine.submit(sequence)
     side_by_side.engine.step()
     driven = client_driven(side_by_side, sources[:6], options)
@@ -132,8 +134,9 @@ def test_batches_in_worker_threads_generate_the_same(model: LoadedModel, referen
     while side_by_side.engine.busy:
         side_by_side.engine.step()
         side_by_side.engine.wait()
-    side_by_side.engine.check()
-    assert side_by_side.engine.counters.requests == {"ok": 2 * len(requests)}
+    check_invariants(side_by_side.engine)
+    for sequence, expected in zip(others, expectations, strict=True):
+        agree(sequence.hypotheses, expected.hypotheses)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -152,7 +155,7 @@ def test_an_engine_short_of_slots_generates_the_same(
     for answer, expected in zip(tight.decode(sources[:12], long), model.decode(sources[:12], long), strict=True):
         agree(answer, expected)
     assert tight.engine.counters.preemptions > 0
-    tight.engine.check()
+    check_invariants(tight.engine)
 
 
 def test_a_client_that_runs_the_search_itself_gets_the_same(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:
@@ -169,13 +172,13 @@ def test_beams_in_caches_that_grow_and_give_memory_back_generate_the_same(
 ) -> None:
     """Sequences join, leave and stand at different positions, and rows continue any other of their sequence."""
     directory: Path = request.getfixturevalue(bundle)
-    runtime = OnnxRuntime(directory, read_manifest(directory), ONE_THREAD)
+    runtime = open_runtime(directory, read_manifest(directory), ONE_THREAD)
 
     def decoded(resized: bool) -> list[list[float]]:
         draw, decoder = np.random.default_rng(2), runtime.decoder(3, 4)
         encoded = runtime.encode(sources[3:7])
         decoder.join(encoded, [0, 1, 2], [16] * 3)
-        positions, heard = np.zeros(3, np.int64), []
+        positions, log_probs = np.zeros(3, np.int64), []
         for step in range(9):
             if step == 4:  # the last sequence takes the number of the one that leaves, and another joins
                 decoder.leave(0)
@@ -186,15 +189,15 @@ def test_beams_in_caches_that_grow_and_give_memory_back_generate_the_same(
             if resized and step == 6:
                 decoder.release(16)
             tokens, parents = draw.integers(2, 8000, (3, 3)), draw.integers(0, 3, (3, 3))
-            heard += decoder.step(tokens, positions, parents, 2).log_probs.tolist()
+            log_probs += decoder.step(tokens, positions, parents, 2).log_probs.tolist()
             positions = positions + 1
-        return heard
+        return log_probs
 
     assert np.array(decoded(resized=True)) == pytest.approx(np.array(decoded(resized=False)), abs=1e-5)
 
 
 def test_a_decoder_gives_the_memory_of_free_places_back(reference_bundle: Path, sources: list[tuple[int, ...]]) -> None:
-    runtime = OnnxRuntime(reference_bundle, read_manifest(reference_bundle), ONE_THREAD)
+    runtime = open_runtime(reference_bundle, read_manifest(reference_bundle), ONE_THREAD)
     decoder = runtime.decoder(2, 4)
     encoded = runtime.encode(sources[3:6])
     decoder.join(encoded, [0, 1, 2], [16, 16, 16])
@@ -252,7 +255,7 @@ def test_both_graphs_read_the_embedding_from_the_same_memory(reference_bundle: P
     assert {name.removesuffix(".tiles") for name in shared} == {"output.table"}
     (embedding,) = (tensor for tensor in weights["encoder"] if tensor.name in shared)
     before = mappings(reference_bundle, 4 * embedding.shape[0] * embedding.shape[1])
-    runtime = OnnxRuntime(reference_bundle, manifest, ONE_THREAD)
+    runtime = open_runtime(reference_bundle, manifest, ONE_THREAD)
     after = mappings(reference_bundle, 4 * embedding.shape[0] * embedding.shape[1])
     assert runtime.encode([(5, 0)]).lengths.tolist() == [2]
     assert after - before == 1
@@ -274,4 +277,4 @@ def test_a_weight_outside_the_bundle_is_not_read(reference_bundle: Path) -> None
         for graph in manifest.graphs
     )
     with pytest.raises(BundleError, match=r"lies in \.\./x, which is no file of the bundle"):
-        OnnxRuntime(reference_bundle, dataclasses.replace(manifest, graphs=elsewhere), ONE_THREAD)
+        open_runtime(reference_bundle, dataclasses.replace(manifest, graphs=elsewhere), ONE_THREAD)

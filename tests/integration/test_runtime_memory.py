@@ -22,7 +22,7 @@ short, long = tuple(model.tokenizer.encode("Where is the station?")), (5,) * 400
 model.decode([short] * 64, dataclasses.replace(usual, beam_size=1, min_length=100))
 model.decode([short] * 16, dataclasses.replace(usual, beam_size=4, min_length=100))
 model.decode([long] * 12, dataclasses.replace(usual, beam_size=1, max_length=12))
-model.engine.check()
+assert not model.engine.busy
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
 print(int(peak) * 1024, model.contract.total_bytes)
 """

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded
+from dragoman.errors import Cancelled, DeadlineExceeded
 from dragoman.search import DecodingOptions, Hypothesis
-from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, ModelFacts, Progress, Sequence
+from dragoman.serving.engine import EngineLimits, Event, ModelFacts, Progress, Sequence
 from fake_runtime import FakeRuntime
+from stepped_engine import SteppedEngine
 
 MODEL = ModelFacts(
     ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
@@ -26,43 +26,14 @@ TIGHT = EngineLimits(
 )
 
 
-@dataclass
-class World:
-    """An engine with a clock that only the test moves."""
-
-    limits: EngineLimits
-    pads: bool = True
-    calls_at_once: int = 1
-    rows_together: int = 0
-    now_s: float = 0.0
-    events: list[Event] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        runtime = FakeRuntime(
-            MODEL.target_vocabulary,
-            pads=self.pads,
-            calls_at_once=self.calls_at_once,
-            rows_together=self.rows_together,
-        )
-        self.engine = Engine(runtime, MODEL, self.limits, clock=lambda: self.now_s)
-
-    def step(self) -> None:
-        self.now_s += 1.0
-        self.events += self.engine.step()
-        self.engine.check()
-
-    def finish(self) -> None:
-        for _ in range(3000):
-            if not self.engine.busy:
-                return
-            self.engine.wait()
-            self.step()
-        raise AssertionError("the engine does not come to an end")
+def fake_world(limits: EngineLimits, pads: bool = True, calls_at_once: int = 1, rows_together: int = 0) -> SteppedEngine:
+    runtime = FakeRuntime(MODEL.target_vocabulary, pads=pads, calls_at_once=calls_at_once, rows_together=rows_together)
+    return SteppedEngine(runtime, MODEL, limits)
 
 
 @cache
 def alone(source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothesis, ...]:
-    world = World(EngineLimits())
+    world = fake_world(EngineLimits())
     sequence = Sequence(source, options)
     world.engine.submit(sequence)
     world.finish()
@@ -108,35 +79,11 @@ ACTIONS = st.lists(
 
 @settings(max_examples=90, deadline=None)
 @given(ACTIONS, st.booleans(), st.integers(1, 3), st.sampled_from([0, 4, 100]))
-def test_every_sequence_gets_one_answer_and_it_is_its_own(  # noqa: PLR0912
+def test_every_sequence_gets_one_answer_and_it_is_its_own(
     actions: list, pads: bool, calls_at_once: int, rows_together: int
 ) -> None:
-    world = World(TIGHT, pads, calls_at_once, rows_together)
-    accepted: dict[int, Sequence] = {}
-    cancelled: set[Sequence] = set()
-    for number, (kind, what) in enumerate(actions):
-        if kind == "submit":
-            source, options, priority, patience, stream = what
-            deadline_s = None if patience is None else world.now_s + patience
-            sequence = Sequence(source, options, priority=priority, deadline_s=deadline_s, stream=stream, owner=options)
-            try:
-                world.engine.submit(sequence)
-            except (Overloaded, InvalidRequest):
-                continue
-            accepted[number] = sequence
-        elif kind == "cancel":
-            if what in accepted:
-                if accepted[what].ended_s is None:
-                    cancelled.add(accepted[what])
-                world.engine.cancel(accepted[what])
-        else:
-            for _ in range(what):
-                world.step()
-    world.finish()
-
-    finished = [event.sequence for event in world.events if isinstance(event, Finished)]
-    assert len(finished) == len(accepted)
-    assert set(finished) == set(accepted.values())
+    world = fake_world(TIGHT, pads, calls_at_once, rows_together)
+    finished, cancelled = world.play(actions)
     for sequence in finished:
         if sequence in cancelled:
             assert isinstance(sequence.error, (Cancelled, DeadlineExceeded))
@@ -149,8 +96,7 @@ def test_every_sequence_gets_one_answer_and_it_is_its_own(  # noqa: PLR0912
                 assert streamed(world.events, sequence) == sequence.hypotheses[0].tokens
     world.engine.close()
     gauges = world.engine.gauges()
-    assert (gauges.running_rows, gauges.queued_requests, gauges.queued_tokens) == (0, 0, 0)
-    assert (gauges.kv_slots_reserved, gauges.kv_slots_in_use) == (0, 0)
+    assert (gauges.running_rows, gauges.queued_requests, gauges.kv_slots_reserved) == (0, 0, 0)
 
 
 def streamed(events: list[Event], sequence: Sequence) -> tuple[int, ...]:
@@ -161,7 +107,7 @@ def streamed(events: list[Event], sequence: Sequence) -> tuple[int, ...]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(SOURCES, some_options()), min_size=1, max_size=12), st.integers(1, 5))
 def test_a_cancelled_sequence_is_gone_after_the_next_step_wherever_it_is(requests: list, steps: int) -> None:
-    world = World(EngineLimits(max_rows=8, max_beam_size=4, encode_tokens_per_step=16))
+    world = fake_world(EngineLimits(max_rows=8, max_beam_size=4, encode_tokens_per_step=16))
     sequences = [Sequence(source, options) for source, options in requests]
     for sequence in sequences:
         world.engine.submit(sequence)

@@ -19,12 +19,13 @@ from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import Engine, EngineLimits, Finished, Sequence
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.in_process import model_facts
-from dragoman.serving.runtime.onnxruntime import OnnxRuntime
+from dragoman.serving.runtime.portable import PortableRuntime
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 from exported_graphs import Exported
 from gpu_bundles import with_engines
 from gpu_double import CudaDouble, TensorRtDouble, importing_doubles
+from stepped_engine import check_invariants
 
 TIGHT = EngineLimits(max_rows=10, max_beam_size=4, max_queue_requests=6, encode_tokens_per_step=24, target_tokens_per_row=8)
 
@@ -39,7 +40,7 @@ class Gpu:
         self.runtime = TensorRtRuntime(bundle, manifest, importing=importing_doubles(self.cuda, self.trt))
         self.model = model_facts(manifest)
         self.runtime.contract(TIGHT, self.model)
-        self.cpu = OnnxRuntime(bundle, manifest, RuntimeSettings(threads=1))
+        self.cpu = PortableRuntime(bundle, manifest, RuntimeSettings(threads=1))
         self.alone = cache(self._alone)
 
     def _alone(self, source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothesis, ...]:
@@ -62,7 +63,7 @@ class World:
     def step(self) -> None:
         self.now_s += 1.0
         self.finished += [event.sequence for event in self.engine.step() if isinstance(event, Finished)]
-        self.engine.check()
+        check_invariants(self.engine)
 
     def finish(self) -> None:
         for _ in range(3000):

@@ -10,6 +10,7 @@ from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloa
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Forcing, Sequence
 from fake_runtime import FakeForced, FakeRuntime
+from stepped_engine import check_invariants
 
 SOURCE = (5, 6, 7, 8, 0)
 TARGET = (9, 3, 12, 4, 11, 2, 7, 0)
@@ -35,7 +36,7 @@ def finish(engine: Engine, *sequences: Sequence) -> None:
             break
         if not engine.step():
             engine.wait()
-        engine.check()
+        check_invariants(engine)
     engine.close()
     assert all(sequence.ended_s is not None for sequence in sequences)
 
@@ -125,7 +126,7 @@ def test_a_target_whose_caller_went_away_is_not_read() -> None:
     engine.cancel(gone)
     clock.now_s = 2.0
     engine.step()
-    engine.check()
+    check_invariants(engine)
     assert isinstance(gone.error, Cancelled)
     assert isinstance(late.error, DeadlineExceeded)
     assert not engine.busy

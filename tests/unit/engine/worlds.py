@@ -9,12 +9,13 @@ from dragoman.serving.engine import Engine, EngineLimits, Event, Finished, Model
 from dragoman.serving.engine import Sequence as EngineSequence
 from dragoman.serving.engine.runtime import Encoded
 from fake_runtime import FakeDecoder, FakeRuntime
+from stepped_engine import check_invariants
 
 MODEL = ModelFacts(
     ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
 )
 LONG = DecodingOptions(max_length=15, min_length=15)
-"""Fifteen steps, whatever the model says."""
+"""Fifteen steps, whatever the model generates."""
 
 
 def name_of(event: Progress | Finished) -> str:
@@ -42,7 +43,7 @@ class World:
         for _ in range(count):
             self.now_s += 1.0
             new += self.engine.step()
-            self.engine.check()
+            check_invariants(self.engine)
         self.events += new
         return new
 

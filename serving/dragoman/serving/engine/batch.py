@@ -62,7 +62,6 @@ class DecodingBatch:
         self._steps = 0
         self._full_at = sys.maxsize  # the step at which some sequence's reserved slots are full
         self._grown = False  # sequences have reserved slots that the decoder does not know of yet
-        self._tokens_held = 0
         self._awaiting_first: list[Sequence] = []  # those without a first token
         self._usage: Usage | None = Usage()  # None: sequences came or went since
 
@@ -74,14 +73,6 @@ class DecodingBatch:
     @property
     def rows(self) -> int:
         return len(self.sequences) * self.width
-
-    @property
-    def tokens_held(self) -> int:
-        """Slots of both caches that hold a token; in a quantum, those that did before."""
-        if not self.at_work:
-            own = int(self._search.positions.sum()) * self.width
-            self._tokens_held = own + sum(sequence.source_tokens for sequence in self.sequences)
-        return self._tokens_held
 
     @property
     def usage(self) -> Usage:
@@ -167,15 +158,6 @@ class DecodingBatch:
 
     def decided(self, index: int) -> tuple[int, ...]:
         return self._search.decided(index)
-
-    def check(self) -> None:
-        """AssertionError when search and sequences are not the same."""
-        joined = len(self.sequences) - sum(map(len, self._newcomers))
-        if len(self._search) != joined:
-            raise AssertionError(f"{len(self._search)} searches, {len(self.sequences)} sequences")
-        for index, sequence in enumerate(self.sequences[:joined]):
-            if self._search.options(index) is not sequence.options:
-                raise AssertionError(f"search {index} has the options of another sequence")
 
     # The quantum.
 

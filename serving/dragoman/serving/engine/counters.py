@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dragoman.serving.engine.batch import Quantum
 
@@ -14,11 +13,6 @@ __all__ = ["Counters", "Gauges"]
 class Counters:
     """They only grow."""
 
-    requests: Counter[str] = field(default_factory=Counter)
-    """By outcome: ok, cancelled, deadline, failed, invalid, overloaded."""
-    source_tokens: int = 0
-    target_tokens: int = 0
-    quanta: int = 0
     quantum_s: float = 0.0
     steps: int = 0
     """Decoder steps of batches."""
@@ -32,7 +26,6 @@ class Counters:
 
     def take(self, quantum: Quantum) -> None:
         """Count what a batch did in its quantum."""
-        self.quanta += 1
         self.quantum_s += quantum.seconds
         self.steps += quantum.steps
         self.decoded_rows += quantum.rows * quantum.steps
@@ -46,7 +39,6 @@ class Gauges:
     """How it stands now."""
 
     queued_requests: int
-    queued_tokens: int
     running_requests: int
     running_rows: int
     max_rows: int
@@ -54,9 +46,5 @@ class Gauges:
     """Batches that may decode at the same time."""
     kv_slots_reserved: int
     """Of both caches, those that running sequences have reserved."""
-    kv_slots_in_use: int
-    """Of both caches, those that hold a token."""
-    kv_slots_held: int
-    """Of both caches, those whose memory is held, used or not."""
     kv_slots_limit: int
     sessions: int

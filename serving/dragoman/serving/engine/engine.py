@@ -12,10 +12,9 @@ from dragoman.search import Hypothesis
 from dragoman.serving.engine.admission import AdmissionCheck
 from dragoman.serving.engine.batch import DecodingBatch
 from dragoman.serving.engine.counters import Counters, Gauges
-from dragoman.serving.engine.events import Event, Finished, Progress, SessionReply
+from dragoman.serving.engine.events import Event, Finished, Progress, SessionReply, as_request_error
 from dragoman.serving.engine.forced_decoding import ForcedDecoding
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
-from dragoman.serving.engine.outcomes import as_request_error, outcome_of
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.scheduler import Scheduler
 from dragoman.serving.engine.sequence import Sequence
@@ -71,19 +70,15 @@ class Engine:
         """Queue a sequence; InvalidRequest when it can never run, Overloaded when there is no room for it now."""
         if sequence.arrived_s is None:
             sequence.arrived_s = self._clock()
-        try:
-            if sequence in self._active or sequence.ended_s is not None:
-                raise ServerError("a sequence can be submitted once only")
-            self._check(sequence)
-            self._forced.check(sequence)
-            if sequence.is_search:
-                self._scheduler.waiting.put(sequence)
-            else:
-                self._forced.check_room()
-                self._forced.add(sequence)
-        except RequestError as error:
-            self.counters.requests[outcome_of(error)] += 1
-            raise
+        if sequence in self._active or sequence.ended_s is not None:
+            raise ServerError("a sequence can be submitted once only")
+        self._check(sequence)
+        self._forced.check(sequence)
+        if sequence.is_search:
+            self._scheduler.waiting.put(sequence)
+        else:
+            self._forced.check_room()
+            self._forced.add(sequence)
         self._active.add(sequence)
         if sequence.deadline_s is not None:
             heapq.heappush(self._deadlines, (sequence.deadline_s, next(self._numbers), sequence))
@@ -247,10 +242,6 @@ class Engine:
         self._active.discard(sequence)
         self._leaving.pop(sequence, None)
         self._scheduler.waiting.note_end(now)
-        self.counters.requests[outcome_of(error)] += 1
-        if error is None:
-            self.counters.source_tokens += sequence.source_tokens
-            self.counters.target_tokens += sum(len(hypothesis.tokens) for hypothesis in hypotheses)
         self._events.append(Finished(sequence))
 
     # What monitoring reads.
@@ -273,27 +264,11 @@ class Engine:
         batches = scheduler.batches
         return Gauges(
             queued_requests=len(scheduler.waiting),
-            queued_tokens=scheduler.waiting.tokens,
             running_requests=sum(map(len, batches)),
             running_rows=sum(batch.rows for batch in batches),
             max_rows=self.limits.max_rows,
             calls_at_once=scheduler.calls_at_once,
             kv_slots_reserved=sum(sum(batch.slots) for batch in batches),
-            kv_slots_in_use=sum(batch.tokens_held for batch in batches),
-            kv_slots_held=sum(sum(batch.held_slots) for batch in batches),
             kv_slots_limit=sum(scheduler.slots_limit),
             sessions=len(self.sessions),
         )
-
-    def check(self) -> None:
-        """AssertionError when a sequence is lost or in two places, or more slots are reserved than promised."""
-        scheduler = self._scheduler
-        running = [sequence for batch in scheduler.batches for sequence in batch.sequences]
-        known = len(running) + len(scheduler.waiting) + len(self._forced)
-        if known != len(self._active) or len(set(running)) != len(running):
-            raise AssertionError(f"{len(running)} run, {len(scheduler.waiting)} wait, {len(self._active)} are known")
-        for batch in scheduler.idle_batches():
-            batch.check()
-        slots = scheduler.reserved_slots()
-        if not slots.fit(scheduler.slots_limit):
-            raise AssertionError(f"more slots are reserved than promised: {slots} of {scheduler.slots_limit}")

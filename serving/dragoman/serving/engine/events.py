@@ -1,13 +1,14 @@
-"""What comes out of the engine."""
+"""What comes out of the engine: events, and the errors in them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dragoman.errors import RequestError, ServerError
 from dragoman.serving.engine.sequence import Sequence
 from dragoman.serving.engine.session_call import SessionCall
 
-__all__ = ["Event", "Finished", "Progress", "SessionReply"]
+__all__ = ["Event", "Finished", "Progress", "SessionReply", "as_request_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,12 @@ class SessionReply:
 
 
 Event = Progress | Finished | SessionReply
+
+
+def as_request_error(error: Exception) -> RequestError:
+    """`error` as callers may see it."""
+    if isinstance(error, RequestError):
+        return error
+    ours = ServerError("the model could not be run")
+    ours.__cause__ = error  # for the log: a library's message is not for callers
+    return ours

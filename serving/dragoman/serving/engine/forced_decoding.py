@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.errors import InvalidRequest, Overloaded, ServerError
+from dragoman.serving.engine.events import as_request_error
 from dragoman.serving.engine.limits import ModelFacts
-from dragoman.serving.engine.outcomes import as_request_error
 from dragoman.serving.engine.runtime import ForcedPiece, ForcedRuntime, Runtime
 from dragoman.serving.engine.sequence import Sequence
 

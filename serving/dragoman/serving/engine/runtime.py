@@ -81,7 +81,7 @@ class Decoder(Protocol):
 
 
 class ForcedPiece(NamedTuple):
-    """What the model says about some consecutive tokens of a target."""
+    """What the model gives for some consecutive tokens of a target."""
 
     log_probs: npt.NDArray[np.float32]  # (tokens,)
     alignment: npt.NDArray[np.float32]  # (tokens, source)

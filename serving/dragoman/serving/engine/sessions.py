@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from dragoman.errors import InvalidRequest, Overloaded, RequestError, ServerError, SessionLost
 from dragoman.serving.engine.admission import check_source
+from dragoman.serving.engine.events import as_request_error
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
-from dragoman.serving.engine.outcomes import as_request_error
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.session import Session, Slices
 from dragoman.serving.engine.session_call import OpenSession, SessionCall, StepSession
