@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dragoman.search import DecodingOptions, Hypothesis, start_search
+from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import Engine, OpenSession, SessionCall, SessionReply, StepSession
 from dragoman.serving.engine.runtime import TopTokens
 from dragoman.serving.in_process import LoadedModel
+from single_search import Search
 
 
 def run_call(engine: Engine, call: SessionCall) -> None:
@@ -40,7 +41,7 @@ def client_driven(
     """The hypotheses of each source, the caches in a session of the engine."""
     engine = model.engine
     name = open_session(engine, sources)
-    searches = [start_search(options, model.manifest.tokens, model.manifest.dimensions.target_vocabulary) for _ in sources]
+    searches = [Search(options, model.manifest.tokens, model.manifest.dimensions.target_vocabulary) for _ in sources]
     first_row: dict[int, int] = {}
     while going := [number for number, search in enumerate(searches) if not search.done]:
         rows: list[tuple[int, int, int]] = []

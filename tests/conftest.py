@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from served import Server
+from served import Caller, Server
 
 if TYPE_CHECKING:
     from exported_graphs import Exported
@@ -71,6 +71,14 @@ def server(reference_bundle: Path) -> Iterator[Server]:
     """A server of the reference model that all tests share: leave it as you found it."""
     with Server.start([f"en-de={reference_bundle}"]) as started:
         yield started
+
+
+@pytest.fixture
+def caller(server: Server) -> Iterator[Caller]:
+    """A connection to that server."""
+    caller = server.caller()
+    yield caller
+    caller.close()
 
 
 # Graphs to test with. Tracing takes seconds a graph, so each set is exported once and shared: leave it as you found it.

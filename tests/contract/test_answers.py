@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,17 +23,10 @@ from dragoman.wire import (
     WIRE_VERSION,
     Limits,
 )
-from served import Caller, Server
+from served import Caller
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "wire.md"
 SENTENCE = "The old man and his dog walked slowly along the river."
-
-
-@pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
 
 
 def test_translate_returns_what_the_contract_lists(caller: Caller) -> None:

@@ -22,13 +22,6 @@ def server(reference_bundle: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
-
-
 def kill_engine(server: Server) -> None:
     (engine,) = eventually(lambda: server.children()["engine"])
     os.kill(engine, signal.SIGKILL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -13,13 +13,6 @@ import pytest
 from served import Caller, Server, StreamError, eventually, outputs, request
 
 SENTENCES = ["Where is the station?", "I have never seen such a beautiful city.", "Tom is reading a book.", "It is raining."]
-
-
-@pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
 
 
 class TestTranslate:
@@ -137,7 +130,7 @@ class TestClientDrivenDecoding:
         token, tokens = info["tokens"]["decoder_start"], []
         for step in range(info["max_target_tokens"]):
             answer = caller.decode(session, {"do": "step", "candidates": 2}, [(0, 0 if step else -1, token)])
-            # The reference model never says its padding token.
+            # The reference model never generates its padding token.
             token = next(int(best) for best in answer["BEST_TOKENS"][0] if best != info["tokens"]["pad"])
             tokens.append(token)
             if token == info["tokens"]["eos"]:

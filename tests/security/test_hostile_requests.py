@@ -6,7 +6,6 @@ import contextlib
 import re
 import socket
 import struct
-from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -16,23 +15,9 @@ from hostile import outcomes
 from hostile.outcomes import REVEALING
 from served import Caller, Server, add_bytes, request
 
+pytestmark = pytest.mark.usefixtures("server_is_unimpressed")
+
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-
-
-@pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture(autouse=True)
-def server_is_unimpressed(server: Server, caller: Caller) -> Iterator[None]:
-    """After every test: the same processes, and a right answer."""
-    before = server.children()
-    yield
-    assert server.children() == before
-    assert caller.translate(["It is raining."], cache=False).best == caller.translate(["It is raining."]).best
 
 
 BAD_TEXTS = [

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
 from hostile.outcomes import Outcome, stream, unary
 from hostile.poisons import COMMANDS, NAMES, OPTIONS, command, named, poisons
-from served import Caller, Server
+from served import Caller
+
+pytestmark = pytest.mark.usefixtures("server_is_unimpressed")
 
 POISONS = {name: list(group) for name, group in itertools.groupby(poisons(), lambda poison: poison.name.partition(":")[0])}
-
-
-@pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture(autouse=True)
-def no_process_is_replaced(server: Server, caller: Caller) -> Iterator[None]:
-    before = server.children()
-    yield
-    assert server.children() == before
-    assert caller.translate(["It is raining."], cache=False).best == caller.translate(["It is raining."]).best
 
 
 def refused(outcome: Outcome) -> bool:

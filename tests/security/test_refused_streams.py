@@ -24,13 +24,6 @@ STRICT = (("triton_grpc_error", "true"),)
 
 
 @pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
-
-
-@pytest.fixture
 def deaths(server: Server) -> Iterator[Deaths]:
     with Deaths(server) as deaths:
         yield deaths

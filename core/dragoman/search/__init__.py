@@ -5,19 +5,23 @@ needs (`candidates`); the caller runs the model and gives them to `advance`.
 """
 
 from dragoman.search.batch import SearchBatch
+from dragoman.search.beam import BeamBatch
+from dragoman.search.greedy import GreedyBatch
 from dragoman.search.hypothesis import Finish, Hypothesis
 from dragoman.search.initial_state import TokenIds
 from dragoman.search.options import DecodingOptions, EarlyStopping
-from dragoman.search.single import Search, search_batch, start_search
 
 __all__ = [
     "DecodingOptions",
     "EarlyStopping",
     "Finish",
     "Hypothesis",
-    "Search",
     "SearchBatch",
     "TokenIds",
     "search_batch",
-    "start_search",
 ]
+
+
+def search_batch(width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> SearchBatch:
+    """An empty batch for searches of `width` rows each."""
+    return GreedyBatch(tokens, vocabulary, choices) if width == 1 else BeamBatch(width, tokens, vocabulary, choices)

@@ -3,7 +3,7 @@
 Rows are put in banks by the number of phrase tokens they have (Post and Vilar 2018). The next tokens of missing phrases
 are candidates of every row, however improbable. A beam keeps the best row of the fullest bank, which so gets further at
 every step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the model
-would say it itself survive beside those that only hurry.
+would generate it itself survive beside those that only hurry.
 
 All of it is the affair of one sequence, and of plain lists: a beam has a few dozen candidates, for which a call of numpy
 costs more than the work.

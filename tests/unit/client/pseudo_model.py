@@ -14,10 +14,11 @@ from typing import Any
 
 import grpc
 import numpy as np
-from fake_triton import Heard, Outputs, packed
+from fake_triton import Outputs, Received, packed
 
-from dragoman.search import DecodingOptions, Hypothesis, start_search
+from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.wire import WIRE_VERSION
+from single_search import Search
 
 VOCABULARY, EOS, START = 26, 0, 25
 
@@ -54,7 +55,7 @@ def solo(
     text: str, options: DecodingOptions, logits: Callable[[str, tuple[int, ...]], np.ndarray]
 ) -> tuple[Hypothesis, ...]:
     """What the search finds for `text` alone, with the model in this process."""
-    search = start_search(options, Tokens(), VOCABULARY)
+    search = Search(options, Tokens(), VOCABULARY)
     rows: list[tuple[int, ...]] = [()] * search.width
     while not search.done:
         rows = [(*rows[parent], int(token)) for parent, token in zip(search.parents, search.tokens, strict=True)]
@@ -86,38 +87,38 @@ class PseudoModel:
         self.vocabulary = dict.fromkeys(models, VOCABULARY)
         self.lose_sessions_at_step: int | None = None
 
-    def encoder(self, heard: Heard, context: grpc.ServicerContext) -> Outputs:
-        name = heard.bundle
+    def encoder(self, request: Received, context: grpc.ServicerContext) -> Outputs:
+        name = request.bundle
         self.opened += 1
         session = f"session-{self.opened}"
-        self.open[session] = Session(heard.texts, self._models[name])
-        letters = heard.options.get("prefix_text", "")
-        prefix = [*heard.options.get("prefix", []), *(ord(letter) - ord("a") for letter in letters)]
+        self.open[session] = Session(request.texts, self._models[name])
+        letters = request.options.get("prefix_text", "")
+        prefix = [*request.options.get("prefix", []), *(ord(letter) - ord("a") for letter in letters)]
         info: dict[str, Any] = {
             "wire_version": self.wire_version,
             "model": name or "own",
             "version": "7",
             "tokens": {"pad": START, "eos": EOS, "decoder_start": START},
             "generation": {"max_length": 30},
-            "source_tokens": [len(text) for text in heard.texts],
-            "prefix": [prefix for _ in heard.texts],
-            "gaps": [["", ""] for _ in heard.texts],
+            "source_tokens": [len(text) for text in request.texts],
+            "prefix": [prefix for _ in request.texts],
+            "gaps": [["", ""] for _ in request.texts],
             "target_vocabulary": self.vocabulary[name],
             "max_target_tokens": self.max_target_tokens,
             "idle_timeout_s": 30,
         }
         return {"SESSION": ("BYTES", (1,), packed(session)), "MODEL_INFO": ("BYTES", (1,), packed(json.dumps(info)))}
 
-    def decoder(self, heard: Heard, context: grpc.ServicerContext) -> Outputs:
-        name = heard.inputs["SESSION"][0].decode()
-        command = json.loads(heard.inputs["COMMAND"][0])
+    def decoder(self, request: Received, context: grpc.ServicerContext) -> Outputs:
+        name = request.inputs["SESSION"][0].decode()
+        command = json.loads(request.inputs["COMMAND"][0])
         if self.steps == self.lose_sessions_at_step:
             self.lose_sessions_at_step = None
             self.open.clear()
         if name not in self.open:
             context.abort(grpc.StatusCode.NOT_FOUND, "SESSION_LOST: the engine was restarted")
         if command["do"] == "step":
-            return self._step(self.open[name], heard.inputs["STEP"][0], command["candidates"])
+            return self._step(self.open[name], request.inputs["STEP"][0], command["candidates"])
         texts = [spell(tokens) for tokens in command.get("tokens", [])]
         if command["do"] == "close":
             del self.open[name]

@@ -1,4 +1,4 @@
-"""Token for token, our search says what Hugging Face `generate` says."""
+"""Token for token, our search generates what Hugging Face `generate` does."""
 
 from __future__ import annotations
 

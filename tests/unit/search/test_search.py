@@ -1,4 +1,4 @@
-"""What searches do together: come, go, draw and say what is decided."""
+"""What searches do together: join, leave, draw and report what is decided."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 from scripted_model import EOS, START, VOCABULARY, Decoding, Tokens, alone, logits
 
 from dragoman.errors import InvalidRequest
-from dragoman.search import DecodingOptions, start_search
+from dragoman.search import DecodingOptions
 from dragoman.search.greedy import GreedyBatch
+from single_search import Search
 
 GREEDY = [
     DecodingOptions(max_length=9),
@@ -106,7 +107,7 @@ def test_sampling_follows_the_requested_probabilities() -> None:
 
 
 def test_a_search_needs_one_candidate_while_its_prefix_is_fed() -> None:
-    search = start_search(DecodingOptions(beam_size=4, prefix=(1, 2), bad_words=((3,),)), Tokens(), VOCABULARY)
+    search = Search(DecodingOptions(beam_size=4, prefix=(1, 2), bad_words=((3,),)), Tokens(), VOCABULARY)
     asked = []
     for _ in range(3):
         asked.append((search.tokens.tolist(), search.position, search.candidates))
@@ -133,7 +134,7 @@ def test_several_greedy_steps_at_once_equal_single_steps() -> None:
 
 def test_a_token_outside_the_vocabulary_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="token id 23 is outside the model's vocabulary of 23"):
-        start_search(DecodingOptions(prefix=(VOCABULARY,)), Tokens(), VOCABULARY)
+        Search(DecodingOptions(prefix=(VOCABULARY,)), Tokens(), VOCABULARY)
 
 
 def test_when_everything_is_forbidden_the_search_still_ends() -> None:

@@ -1,4 +1,4 @@
-"""A tiny random MarianMTModel: what Hugging Face `generate` says, and what our search says on the same logits."""
+"""A tiny random MarianMTModel: Hugging Face `generate`, and our search on the same logits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tiny_model() -> MarianMTModel:
     config = MarianConfig(vocab_size=VOCABULARY, decoder_vocab_size=VOCABULARY, init_std=0.6, **sizes, **heads, **ids)
     model = MarianMTModel(config).eval()
     with torch.no_grad():
-        # A random model says one word for ever. An output projection of its own, and the last word felt more than the
+        # A random model repeats one word for ever. An output projection of its own, and the last word felt more than the
         # source, make it wander.
         model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCABULARY, 16))
         model.model.shared.weight *= 4.0

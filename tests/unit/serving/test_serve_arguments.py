@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_bundle import MANIFEST
 
-from dragoman.bundle.manifest import (
-    SCHEMA_VERSION,
-    Dimensions,
-    FileRecord,
-    Graph,
-    Manifest,
-    ModelCard,
-    SpecialTokens,
-    TokenizerFiles,
-)
+from dragoman.bundle.manifest import FileRecord, Graph, ModelCard, TokenizerFiles
 from dragoman.errors import BundleError, ServeError, UsageError
-from dragoman.search.options import DecodingOptions
 from dragoman.serving.command import configure, server_config
 from dragoman.serving.config import ServerConfig
 from dragoman.serving.engine import EngineLimits
@@ -33,17 +25,11 @@ from dragoman.serving.triton.flags import Tls
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     """A bundle as far as its manifest goes."""
-    manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
-        dragoman_version="0.1.0",
+    manifest = dataclasses.replace(
+        MANIFEST,
         model=ModelCard(name="opus-mt en.de", architecture="MarianMTModel", parameters=1),
-        dimensions=Dimensions(8, 1, 8, 1, 1, 10, 10, 16, 16),
-        tokens=SpecialTokens(pad=9, eos=0, decoder_start=9),
-        generation=DecodingOptions(max_length=16),
-        tokenizer=TokenizerFiles("marian", {"source_model": "source.spm"}),
-        precision="fp32",
-        targets=("cpu",),
         graphs=(Graph("decoder", "native", "decoder.onnx", 18, (), ()),),
+        tokenizer=TokenizerFiles("marian", {"source_model": "source.spm"}),
         files={"decoder.onnx": FileRecord("0" * 64, 3), "source.spm": FileRecord("1" * 64, 5)},
     )
     (tmp_path / "bundle").mkdir()

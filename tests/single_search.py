@@ -1,29 +1,14 @@
-"""One search at a time, for callers that have one source or like to keep each apart."""
+"""One search at a time, for tests that have one source or keep each apart."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.search.batch import SearchBatch
-from dragoman.search.beam import BeamBatch
+from dragoman.search import DecodingOptions, Hypothesis, TokenIds, search_batch
 from dragoman.search.constraints import Ids, Scores
-from dragoman.search.greedy import GreedyBatch
-from dragoman.search.hypothesis import Hypothesis
-from dragoman.search.initial_state import TokenIds
-from dragoman.search.options import DecodingOptions
 
-__all__ = ["Search", "search_batch", "start_search"]
-
-
-def search_batch(width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> SearchBatch:
-    """An empty batch for searches of `width` rows each."""
-    return GreedyBatch(tokens, vocabulary, choices) if width == 1 else BeamBatch(width, tokens, vocabulary, choices)
-
-
-def start_search(options: DecodingOptions, tokens: TokenIds, vocabulary: int) -> Search:
-    """A search with these `options`."""
-    return Search(options, tokens, vocabulary)
+__all__ = ["Search"]
 
 
 class Search:
