@@ -16,7 +16,7 @@ JOBS   ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native zig demo test test-zig lint unit integration sanitize wheel bench bench-quick soak hostile gpu-check deploy-tools docs clean
+.PHONY: help setup native zig demo test test-zig lint unit integration sanitize tidy wheel bench bench-quick soak hostile gpu-check deploy-tools docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ integration: setup ## the tests on the real server only
 
 sanitize: setup ## the tests of the native code under the address, undefined-behaviour and thread sanitizers
 	@$(BIN)/python native/sanitize.py
+
+tidy: setup ## clang-format and clang-tidy over the C++ sources (needs both; five minutes)
+	@$(BIN)/python native/tidy.py
 
 wheel: zig ## the sdist, the manylinux wheel and the pure Python wheel, in dist/
 	@ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/.cache/zig $(BIN)/python -m build --no-isolation

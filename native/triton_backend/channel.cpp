@@ -27,9 +27,10 @@ Channel::Channel(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_STREA
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    const auto error = closed("no process listens at " + path);
+    const int reason = errno;
     ::close(socket_);
-    throw error;
+    errno = reason;
+    throw closed("no process listens at " + path);
   }
   ::fcntl(socket_, F_SETFL, ::fcntl(socket_, F_GETFL) | O_NONBLOCK);
 }

@@ -82,7 +82,12 @@ const Model* find_model(const std::string& name) {
       {"translate_stream", Kind::stream, true, "DETAILS", text_inputs(), stream_outputs},
       {"encoder", Kind::encode, false, "MODEL_INFO", text_inputs(), encoder_outputs},
       {"decoder", Kind::decode, false, "DECODED", session_inputs(), decoder_outputs},
-      {"server_status", std::nullopt, false, "STATUS", {{"QUERY", Role::ignored, &Limits::max_options_bytes}}, status_outputs},
+      {"server_status",
+       std::nullopt,
+       false,
+       "STATUS",
+       {{"QUERY", Role::ignored, &Limits::max_options_bytes}},
+       status_outputs},
   };
   for (const auto& model : models) {
     if (name == model.name) return &model;

@@ -29,9 +29,7 @@ struct PendingRequest {
 
   bool is_session() const { return frame.kind == Kind::decode; }
   // Does it need a place in the engine's queue?
-  bool is_queued() const {
-    return frame.kind == Kind::translate || frame.kind == Kind::stream || frame.kind == Kind::score;
-  }
+  bool is_queued() const { return frame.kind == Kind::translate || frame.kind == Kind::stream || frame.kind == Kind::score; }
 };
 
 using PendingPointer = std::shared_ptr<PendingRequest>;

@@ -35,8 +35,7 @@ class Publisher : public Observer {
 
   std::map<std::string, Series> series_;
   std::map<std::tuple<std::string, std::string, std::string>, TRITONSERVER_Metric*> metrics_;  // name, model, label
-  std::map<std::pair<std::string, std::string>, std::map<std::string, double>>
-      gauges_;  // name and model: of each engine
+  std::map<std::pair<std::string, std::string>, std::map<std::string, double>> gauges_;  // name and model: of each engine
   std::map<std::string, std::uint64_t> restarts_;
 };
 

@@ -88,9 +88,7 @@ std::vector<EnginePointer> Routes::update(RoutingTable table) {
   return fresh;
 }
 
-void Routes::forget(const EnginePointer& engine) {
-  all_.erase(std::remove(all_.begin(), all_.end(), engine), all_.end());
-}
+void Routes::forget(const EnginePointer& engine) { all_.erase(std::remove(all_.begin(), all_.end(), engine), all_.end()); }
 
 EnginePointer Routes::engine(const std::string& bundle) const {
   const auto found = table_.sockets.find(bundle);

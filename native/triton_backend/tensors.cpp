@@ -133,8 +133,7 @@ std::vector<std::string> strings_of(const Input& input) {
   for (std::size_t at = 0; at < bytes.size() && found.size() <= input.items;) {
     const std::size_t left = bytes.size() - at;
     const std::size_t length = left < kLengthBytes ? left : number_at<std::uint32_t>(bytes.data() + at);
-    if (left < kLengthBytes || left - kLengthBytes < length)
-      throw invalid(input.name + " is shorter than its lengths");
+    if (left < kLengthBytes || left - kLengthBytes < length) throw invalid(input.name + " is shorter than its lengths");
     found.emplace_back(bytes, at + kLengthBytes, length);
     at += kLengthBytes + length;
   }
@@ -154,8 +153,7 @@ std::vector<std::string> texts_of(const Input& input, Role role, std::uint64_t m
 
 }  // namespace
 
-void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits,
-                 Request& request) {
+void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits, Request& request) {
   const auto inputs = inputs_of(from);
   check_sizes(inputs, specs, limits);
   for (const auto& spec : specs) {

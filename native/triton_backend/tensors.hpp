@@ -28,8 +28,7 @@ struct InputSpec {
 
 // Reads a request's inputs. Sizes are checked before a byte is copied; throws RefusedRequest with the value and the
 // limit.
-void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits,
-                 Request& request);
+void read_inputs(TRITONBACKEND_Request* from, const std::vector<InputSpec>& specs, const Limits& limits, Request& request);
 
 // Which outputs the caller requested.
 std::vector<std::string> wanted_outputs(TRITONBACKEND_Request* request);
