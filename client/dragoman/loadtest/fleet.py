@@ -14,7 +14,8 @@ from types import TracebackType
 from dragoman.errors import DragomanError
 from dragoman.loadtest.plan import Plan
 from dragoman.loadtest.sender import OpenSender
-from dragoman.loadtest.worker import Done, Failed, Progress, Ready, Start, Stop, work
+from dragoman.loadtest.worker import work
+from dragoman.loadtest.worker_messages import Done, Failed, Progress, Ready, Start, Stop
 
 __all__ = ["Fleet"]
 

@@ -20,7 +20,7 @@ from dragoman.loadtest.scraper import Scraper
 from dragoman.loadtest.sender import OpenSender
 from dragoman.loadtest.tally import Tally
 from dragoman.loadtest.transport_sender import open_sender as open_transport_sender
-from dragoman.loadtest.worker import Done, Progress
+from dragoman.loadtest.worker_messages import Done, Progress
 
 __all__ = ["Observer", "Snapshot", "run"]
 

@@ -13,7 +13,6 @@ import selectors
 import signal
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,9 +20,9 @@ from dragoman.errors import DragomanError, RequestError
 from dragoman.loadtest.answers import Answers
 from dragoman.loadtest.plan import ClosedLoop, OpenLoop, Plan
 from dragoman.loadtest.sender import OpenSender, Outcome, Sender, Unread
-from dragoman.loadtest.tally import Tally
+from dragoman.loadtest.worker_messages import Done, Failed, Progress, Ready, Start, Stop
 
-__all__ = ["Done", "Failed", "Progress", "Ready", "Start", "Stop", "work"]
+__all__ = ["work"]
 
 # A worker that shares its processors with the server takes from it whatever it does beside sending.
 _REPORT_EVERY_S = 0.5
@@ -31,49 +30,6 @@ _HEARTBEAT_S = 0.1
 _PAUSE_AFTER_ERROR_S = 0.1
 _GRACE_S = 2.0
 _READ_TOGETHER = 16  # so few that an answer that comes meanwhile waits 0.2 ms at most
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Parent to worker: the warm-up begins at this moment of `time.monotonic`."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Parent to worker: send no more; wait a moment for what is under way, then report."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Worker to parent: connected, and one request was answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Worker to parent: it can't go on."""
-
-    error: DragomanError
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Worker to parent: what was counted since the last time, and the CPU used since the measurement began."""
-
-    worker: int
-    tally: Tally
-    cpu_s: float
-    wall_s: float
-    in_flight: int
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Worker to parent: the last message."""
-
-    worker: int
-    answers: Answers
 
 
 def work(connection: Connection, plan: Plan, worker: int, open_sender: OpenSender) -> None:
