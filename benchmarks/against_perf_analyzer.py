@@ -201,7 +201,7 @@ def _libb64() -> Path:
 
 @contextlib.contextmanager
 def _served(bundle: Path) -> Iterator[str]:
-    """A server of our own on a free port, gone at the end."""
+    """A separate server on a free port, gone at the end."""
     program = Path(sys.executable).with_name("dragoman")
     command = [str(program), "serve", "--bundle", f"en-de={bundle}", "--grpc-address", "127.0.0.1:0"]
     command += ["--metrics-address", "127.0.0.1:0"]

@@ -253,7 +253,7 @@ def _interleaved(rounds: int, *measures: Callable[[], float]) -> tuple[list[floa
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server of our own."""
+    """A separate server."""
 
     address: str
     process: psutil.Process
@@ -266,7 +266,7 @@ class Served:
 
 @contextlib.contextmanager
 def _served(bundle: Path) -> Iterator[Served]:
-    """A server of our own on a free port, gone at the end."""
+    """A separate server on a free port, gone at the end."""
     command = [str(Path(sys.executable).with_name("dragoman")), "serve", "--bundle", f"en-de={bundle}"]
     command += ["--grpc-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

@@ -1,6 +1,6 @@
-"""The reference model in OPUS-MT's size: it says nearly the same, and every product is as large as OPUS-MT's.
+"""The reference model in OPUS-MT's size: its output is nearly the same, and every product is as large as OPUS-MT's.
 
-Random weights are good enough for fixed lengths, but they never say when a sentence is over. Here the trained weights lie
+Random weights are good enough for fixed lengths, but they never generate the end token. Here the trained weights lie
 in a larger model with zeros around them: hidden unit i becomes unit 2i, for that is where a Transformer of twice the width
 has the same sinusoidal positions; heads, feed-forward layers and the vocabulary are padded; the layers that are missing
 pass on what they get. The norms then see as many zeros as numbers, which their gains make up for, all but exactly.

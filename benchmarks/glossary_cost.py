@@ -90,8 +90,8 @@ def main() -> None:
         free, constrained = rounds[-1]
 
         def hits(found: Translated, wanted: list[list[str]] = terms) -> float:
-            said = [term in text for text, each in zip(found.texts, wanted, strict=True) for term in each]
-            return sum(said) / len(said)
+            used = [term in text for text, each in zip(found.texts, wanted, strict=True) for term in each]
+            return sum(used) / len(used)
 
         bleu = [sacrebleu.corpus_bleu(side.texts, [references]).score for side in (free, constrained)]
         print(

@@ -158,9 +158,9 @@ def _quality(
     findings = []
     judges = references if all(references) else None
     for beam, wanted in expected.items():
-        said = decoded(_outputs(fast, sources, beam))
+        output = decoded(_outputs(fast, sources, beam))
         judged = judges or [[text] for text in wanted]
-        lost = scores(wanted, judged)["bleu"] - scores(said, judged)["bleu"]
+        lost = scores(wanted, judged)["bleu"] - scores(output, judged)["bleu"]
         goal = f"loses ≤ {QUALITY_LOSS} BLEU" if judges else "loses ≤ 5 BLEU of fp32's own output"
         holds = lost <= (QUALITY_LOSS if judges else 5.0)
         findings.append(Finding(f"quality of the deployed precision, beam {beam}", goal, f"{lost:+.2f}", holds))

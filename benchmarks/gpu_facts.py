@@ -25,7 +25,7 @@ def gpu_facts() -> dict[str, str]:
 
 
 def gpu_memory_bytes() -> int | None:
-    """What is taken of the first GPU's memory; None when nobody says."""
+    """What is taken of the first GPU's memory; None when nvidia-smi does not report it."""
     said = _nvidia_smi("memory.used")
     found = re.match(r"(\d+) MiB", said[0][0]) if said else None
     return int(found[1]) << 20 if found else None

@@ -79,11 +79,11 @@ def _lengths(axis: str, step_products: Any, bundle: Path) -> list[dict[str, floa
     encoder_products = _products_of(_encoder_shapes(OPUS_MT_32K))
     for value in LENGTHS[axis]:
         lengths = {**USUAL_LENGTHS, axis: value}
-        said, heard = lengths["output tokens"], lengths["source tokens"]
-        sources = [tuple(source) for source in fixed_sources(batch, heard, OPUS_MT_32K.vocabulary)]
-        options = DecodingOptions(beam_size=1, min_length=said, max_length=said)
+        targets, sources_length = lengths["output tokens"], lengths["source tokens"]
+        sources = [tuple(source) for source in fixed_sources(batch, sources_length, OPUS_MT_32K.vocabulary)]
+        options = DecodingOptions(beam_size=1, min_length=targets, max_length=targets)
         took = _best_s(lambda sources=sources, options=options: model.decode(sources, options), TRANSLATION_REPEATS)
-        limit = _products_s(encoder_products, batch * heard) + said * _products_s(step_products, batch)
+        limit = _products_s(encoder_products, batch * sources_length) + targets * _products_s(step_products, batch)
         points.append({"value": value, "step_s": took, "products_s": limit})
     model.engine.close()
     return points

@@ -17,7 +17,7 @@ OURS, THEIRS, LIMIT = "#1f77b4", "#d62728", "#7f7f7f"
 GROWTH_AXES = {
     "groups": "step: sources (batch)",
     "width": "step: beam",
-    "cache": "step: tokens said before",
+    "cache": "step: tokens generated before",
     "source": "step: source tokens",
     "vocabulary": "step: vocabulary",
 }

@@ -48,16 +48,16 @@ def measure_quality(sentences: int = 1000) -> list[dict[str, Any]]:
             side.ask("load", model=str(model), precision=precision, threads=1)
             for beam in (1, 4):
                 outputs = side.ask("run", sources=ids, batch=32, beam=beam, target_tokens=None, keep=True)["outputs"]
-                said = [tokenizer.decode(output) for output in outputs]
-                records.append({"engine": engine, "precision": precision, "beam": beam, **scores(said, references)})
+                outputs_text = [tokenizer.decode(output) for output in outputs]
+                records.append({"engine": engine, "precision": precision, "beam": beam, **scores(outputs_text, references)})
     return records
 
 
-def scores(said: list[str], references: list[list[str]]) -> dict[str, float]:
+def scores(outputs_text: list[str], references: list[list[str]]) -> dict[str, float]:
     """Corpus BLEU and chrF against all references a sentence has; where it has fewer than others, its first again."""
     most = max(map(len, references))
     streams = [[refs[index] if index < len(refs) else refs[0] for refs in references] for index in range(most)]
-    bleu, chrf = sacrebleu.corpus_bleu(said, streams), sacrebleu.corpus_chrf(said, streams)
+    bleu, chrf = sacrebleu.corpus_bleu(outputs_text, streams), sacrebleu.corpus_chrf(outputs_text, streams)
     return {"bleu": float(bleu.score), "chrf": float(chrf.score)}
 
 

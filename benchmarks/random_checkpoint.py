@@ -55,7 +55,7 @@ def write_random_checkpoint(size: ModelSize, directory: Path, seed: int = 1) -> 
     directory.mkdir(parents=True, exist_ok=True)
     # wide enough that the best token is not a matter of rounding, and the output not one token repeated
     MarianMTModel(configuration(size, init_std=0.05)).eval().save_pretrained(directory)
-    # random weights hardly ever say the end token: so long is what a trained model would say to the bundled sentences
+    # random weights hardly ever generate the end token: a trained model's translations of the bundled sentences are so long
     generation(size, max_length=32).save_pretrained(directory)
     write_tokenizer(size.vocabulary, directory)
     return directory
@@ -88,7 +88,7 @@ def configuration(size: ModelSize, init_std: float = 0.02) -> MarianConfig:
 
 
 def generation(size: ModelSize, max_length: int) -> GenerationConfig:
-    """How it is asked, if nobody says otherwise."""
+    """Default decoding options."""
     from transformers import GenerationConfig
 
     pad = size.vocabulary - 1

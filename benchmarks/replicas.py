@@ -74,7 +74,7 @@ class Replica:
             self._process.wait(_STOP_S)
 
     def freeze(self) -> None:
-        """Hang as a machine would: connections stay open, and nothing is said any more."""
+        """Hang as a machine would: connections stay open, and nothing is sent any more."""
         for process in self._tree():
             process.send_signal(signal.SIGSTOP)
 
@@ -210,8 +210,8 @@ class SteadyLoad:
             turn += 1
             began_at = time.monotonic()
             try:
-                said = self.translator.translate(text, cache=False).text
-                problem = None if said == self.expected[text] else f"{text!r} became {said!r}"
+                output = self.translator.translate(text, cache=False).text
+                problem = None if output == self.expected[text] else f"{text!r} became {output!r}"
             except DragomanError as error:
                 problem = f"{type(error).__name__}: {error}"
             self.fates.append(Translated(began_at, time.monotonic() - began_at, problem))

@@ -61,7 +61,7 @@ class Line:
 
 
 class Served:
-    """A server of our own on a free port, asked with raw gRPC."""
+    """A separate server on a free port, asked with raw gRPC."""
 
     def __init__(self, address: str, process: psutil.Process, ready_s: float) -> None:
         self.process, self.ready_s = process, ready_s

@@ -1,4 +1,4 @@
-"""A Triton of our own with one Python model, for comparisons: started on a free port, gone at the end."""
+"""A separate Triton with one Python model, for comparisons: started on a free port, gone at the end."""
 
 from __future__ import annotations
 

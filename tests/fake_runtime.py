@@ -178,7 +178,7 @@ def _seed(source: _Tokens, row: _Tokens) -> int:
 
 
 def _of(logits: npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]) -> TopTokens:
-    """What (rows, vocabulary) say of `tokens` (rows, any number)."""
+    """The entries of (rows, vocabulary) for `tokens` (rows, any number)."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     index = np.arange(len(logits))[:, None]

@@ -47,7 +47,7 @@ def examples(count: int, random: torch.Generator) -> tuple[Tensor, Tensor, Tenso
 
 
 def read_from_start(target: Tensor) -> Tensor:
-    """What the decoder reads while it is to say `target`."""
+    """What the decoder reads while it is to generate `target`."""
     return torch.cat([torch.full((len(target), 1), START), target[:, :-1]], dim=1)
 
 

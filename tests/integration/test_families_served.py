@@ -34,7 +34,7 @@ TEXTS = ("Where is the station?", "It is raining.", "My sister has lived here fo
 
 @dataclass(frozen=True)
 class Served:
-    """A family, what is special about its checkpoint here, and what a request for it says."""
+    """A family, what is special about its checkpoint here, and the options of a request for it."""
 
     family: str
     shape: dict[str, Any] = field(default_factory=dict)
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         settings = json.loads((checkpoint / "generation_config.json").read_text())
         (checkpoint / "generation_config.json").write_text(json.dumps({**settings, "max_length": 20}))
         ask = ["export", str(checkpoint), "--output", str(directory / name / "bundle"), "--precision", served.precision]
-        # Random weights say nothing, which int8 changes at will.
+        # Random weights translate nothing; int8 changes their output at will.
         loss = ["--max-quality-loss", "100"] if served.precision == "int8" else []
         assert main([*ask, *loss, "--verify-file", str(directory / "few.txt"), "--json"]) == 0
     return directory

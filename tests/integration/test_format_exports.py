@@ -1,4 +1,4 @@
-"""A small model of Marian goes through the whole export: its graphs say what its module says."""
+"""A small model of Marian goes through the whole export: its graphs generate the same tokens as its module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bundle whose model may say the tokens of a text only: made by the command, decoded, served, driven by the client."""
+"""A bundle whose model may generate the tokens of a text only: exported, decoded, served, driven by the client."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Attempts:
         self._made += 1
         self._refused += failure.retry is not Retry.WAIT
         self._tried.add(self.server)
-        (self._servers.down if failure.server_down else self._servers.answered)(self.server)
+        (self._servers.mark_down if failure.server_down else self._servers.answered)(self.server)
         # A server that can't be used (an untrusted certificate) is no reason not to use the others.
         elsewhere = failure.server_down and len(self._tried) < len(self._servers)
         if self._policy.max_attempts == 1 or (failure.retry is Retry.NEVER and not elsewhere):

@@ -17,7 +17,7 @@ LONGEST_REST_S = 10.0
 class _Health:
     """`rest_s` is 0 for a server that is up; it doubles with every probe that finds it still down."""
 
-    heard_at: float
+    seen_at: float
     rest_s: float = 0.0
     rests_until: float = 0.0
     probed: bool = False
@@ -31,7 +31,7 @@ class Servers:
 
     def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._health = [_Health(heard_at=clock()) for _ in range(count)]
+        self._health = [_Health(seen_at=clock()) for _ in range(count)]
         self._turn = 0
         self.any_answered = False
         """Whether one of them has ever served this client: only then is it known that the addresses are right."""
@@ -56,17 +56,17 @@ class Servers:
     def answered(self, server: int) -> None:
         """The server answered a request, if only with a refusal."""
         self.any_answered = True
-        self.heard(server)
+        self.mark_up(server)
 
-    def heard(self, server: int) -> None:
+    def mark_up(self, server: int) -> None:
         """The server is alive."""
         health = self._health[server]
-        health.heard_at = self._clock()
+        health.seen_at = self._clock()
         if health.rest_s:
             with self._lock:
                 health.rest_s, health.probed = 0.0, False
 
-    def down(self, server: int) -> None:
+    def mark_down(self, server: int) -> None:
         """The server could not be reached, or is silent, or is going away."""
         with self._lock:
             health = self._health[server]
@@ -79,11 +79,11 @@ class Servers:
         return self._health[server].rest_s > 0
 
     def silent_s(self, server: int) -> float:
-        """How long ago the server was last heard of."""
-        return self._clock() - self._health[server].heard_at
+        """How long ago the server was last seen alive."""
+        return self._clock() - self._health[server].seen_at
 
     def due_for_probe(self) -> list[int]:
-        """Servers whose rest is over; each is returned to one caller only, who must report `heard` or `down`."""
+        """Servers whose rest is over; each is returned to one caller only, who must report `mark_up` or `mark_down`."""
         if len(self._health) == 1:
             return []
         with self._lock:

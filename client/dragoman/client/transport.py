@@ -116,7 +116,7 @@ class Transport:
         request = service_pb2.ServerLiveRequest()
         if isinstance(await self.calls.unary(server, "ServerLive", request, PROBE_TIMEOUT_S), Failure):
             return True
-        self.servers.heard(server)
+        self.servers.mark_up(server)
         return False
 
     async def _probe_if_silent(self, server: int) -> Failure | None:
@@ -130,4 +130,4 @@ class Transport:
         with contextlib.suppress(UsageError):  # the translator was closed meanwhile
             outcome = await self.calls.unary(server, "ServerReady", service_pb2.ServerReadyRequest(), PROBE_TIMEOUT_S)
             is_up = not isinstance(outcome, Failure) and outcome.ready
-            (self.servers.heard if is_up else self.servers.down)(server)
+            (self.servers.mark_up if is_up else self.servers.mark_down)(server)

@@ -1,4 +1,4 @@
-"""Which tokens a model may say, from a text in its target language."""
+"""Which tokens a model may generate, from a text in its target language."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ STATUS = {
 
 
 @dataclass
-class Heard:
+class Received:
     """One request as the server got it."""
 
     model: str
@@ -141,10 +141,10 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     """
 
     def __init__(self, credentials: grpc.ServerCredentials | None = None, port: int = 0, host: str = "127.0.0.1") -> None:
-        self.answers: deque[Refuse | RefuseStream | Outputs | Callable[[Heard, Any], Outputs]] = deque()
-        self.models: dict[str, Callable[[Heard, Any], Outputs]] = {"server_status": self._server_status}
+        self.answers: deque[Refuse | RefuseStream | Outputs | Callable[[Received, Any], Outputs]] = deque()
+        self.models: dict[str, Callable[[Received, Any], Outputs]] = {"server_status": self._server_status}
         self.status: dict[str, Any] = dict(STATUS)
-        self.heard: list[Heard] = []
+        self.received: list[Received] = []
         self.chunks: list[str] = ["Wo ist ", "der ", "Bahnhof?"]
         self.ready = True
         self.wire_version: int | None = WIRE_VERSION
@@ -186,21 +186,21 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.ModelReadyResponse(ready=self.ready)
 
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
-        heard = self._hear(request, context)
+        received = self._receive(request, context)
         self.gate.wait()
-        answer = self.answers.popleft() if self.answers else self.models.get(heard.model, _translate)
+        answer = self.answers.popleft() if self.answers else self.models.get(received.model, _translate)
         if isinstance(answer, Refuse):
-            heard.answered = True
+            received.answered = True
             context.abort(answer.code, answer.message)
-        response = response_of(answer(heard, context) if callable(answer) else answer)  # type: ignore[arg-type]
-        heard.answered = not heard.cancelled.is_set()
+        response = response_of(answer(received, context) if callable(answer) else answer)  # type: ignore[arg-type]
+        received.answered = not received.cancelled.is_set()
         return response
 
     def ModelStreamInfer(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802
-        heard = self._hear(next(request_iterator), context)
+        received = self._receive(next(request_iterator), context)
         self.gate.wait()
         if self.answers and isinstance(self.answers[0], RefuseStream):
-            heard.answered = True
+            received.answered = True
             yield self.answers.popleft().response()  # type: ignore[union-attr]
             return
         if self.answers:
@@ -215,11 +215,11 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
                 return
             self._abort_if_refused(answer, context)
             if callable(answer):
-                answer(heard, context)
-        heard.answered = True
+                answer(received, context)
+        received.answered = True
         yield service_pb2.ModelStreamInferResponse(infer_response=response_of(_chunk("", self.wire_version)))
 
-    def _server_status(self, heard: Heard, context: Any) -> Outputs:
+    def _server_status(self, request: Received, context: Any) -> Outputs:
         return {"STATUS": ("BYTES", (1,), packed(json.dumps(self.status)))}
 
     @staticmethod
@@ -227,16 +227,16 @@ class ScriptedTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         if isinstance(answer, Refuse):
             context.abort(answer.code, answer.message)
 
-    def _hear(self, request: Any, context: Any) -> Heard:
+    def _receive(self, request: Any, context: Any) -> Received:
         inputs = {tensor.name: unpacked(raw) for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)}
-        heard = Heard(request.model_name, inputs, dict(context.invocation_metadata()))
-        context.add_callback(lambda: None if heard.answered else heard.cancelled.set())
-        self.heard.append(heard)
-        return heard
+        received = Received(request.model_name, inputs, dict(context.invocation_metadata()))
+        context.add_callback(lambda: None if received.answered else received.cancelled.set())
+        self.received.append(received)
+        return received
 
 
-def _translate(heard: Heard, context: Any) -> Outputs:
-    return translated(heard.texts, heard.options.get("num_hypotheses", 1))
+def _translate(request: Received, context: Any) -> Outputs:
+    return translated(request.texts, request.options.get("num_hypotheses", 1))
 
 
 _MORE = -1
@@ -252,7 +252,7 @@ def _chunk(text: str, last_of_version: int | None = _MORE) -> Outputs:
     }
 
 
-def until_cancelled(heard: Heard, context: Any) -> Outputs:
+def until_cancelled(request: Received, context: Any) -> Outputs:
     """Answers only when the caller has gone."""
-    heard.cancelled.wait(30)
+    request.cancelled.wait(30)
     return {}

@@ -89,7 +89,7 @@ def test_subtitles_are_translated_as_a_document(translator: Translator, triton: 
     expected = SUBTITLES.replace("Where is the station,\nplease?", "WHERE IS THE\nSTATION, PLEASE?")
     assert output.read_text(encoding="utf-8") == expected.replace("Thank you.", "THANK YOU.")
     assert report.lines == 2
-    assert [text for heard in triton.heard for text in heard.texts] == ["Where is the station, please?", "Thank you."]
+    assert [text for request in triton.received for text in request.texts] == ["Where is the station, please?", "Thank you."]
 
 
 def test_a_text_is_a_document_when_asked(translator: Translator, triton: ScriptedTriton, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_text_is_a_document_when_asked(translator: Translator, triton: Scripte
     translator.translate_file(source, output, document=True, split="line", on_progress=done.append)
     assert output.read_bytes() == b"ONE\r\nTWO.\r\n\r\n\tTHREE.\r\n"
     assert done == [1, 2]
-    assert triton.heard[0].options["split"] == "line"
+    assert triton.received[0].options["split"] == "line"
 
 
 def test_subtitles_may_be_lines(translator: Translator, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_two_servers_share_the_calls(both: tuple[ScriptedTriton, ScriptedTriton]
     with Translator([server.url for server in both]) as translator:
         for _ in range(10):
             translator.translate("hi")
-    assert [len(server.heard) for server in both] == [5, 5]
+    assert [len(server.received) for server in both] == [5, 5]
 
 
 def test_a_name_with_two_addresses_is_two_servers() -> None:
@@ -41,7 +41,7 @@ def test_a_name_with_two_addresses_is_two_servers() -> None:
             Translator(f"dns://{name_server}/translate.test:{one.port}") as translator,
         ):
             deadline = time.monotonic() + 10  # the second connection is made while the first is used already
-            while not (one.heard and other.heard):
+            while not (one.received and other.received):
                 assert time.monotonic() < deadline
                 translator.translate("hi")
             other.stop()
@@ -58,7 +58,7 @@ def test_a_connection_that_died_silently_is_found_out_by_keepalive(triton: Scrip
         cable.cut()
         began_at = time.monotonic()
         with pytest.raises(TransportError):
-            translator.translate("never heard")
+            translator.translate("never received")
         assert time.monotonic() - began_at < 15
 
 
@@ -68,7 +68,7 @@ def test_requests_to_a_lost_server_are_answered_by_another(both: tuple[ScriptedT
         translator.translate("hi")
         gone.stop()
         assert [translator.translate(f"t{number}").text for number in range(10)] == [f"T{number}" for number in range(10)]
-    assert len(well.heard) >= 10
+    assert len(well.received) >= 10
 
 
 def test_a_hung_server_is_left_out_within_seconds(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
@@ -80,7 +80,7 @@ def test_a_hung_server_is_left_out_within_seconds(both: tuple[ScriptedTriton, Sc
         began_at = time.monotonic()
         assert [translator.translate(f"t{number}").text for number in range(20)] == [f"T{number}" for number in range(20)]
         assert time.monotonic() - began_at < 8
-        assert len(hung.heard) <= 3  # the one that found out, and the warm-up
+        assert len(hung.received) <= 3  # the one that found out, and the warm-up
 
 
 def test_a_server_that_comes_back_is_used_again(both: tuple[ScriptedTriton, ScriptedTriton], eventually: Eventually) -> None:
@@ -94,7 +94,7 @@ def test_a_server_that_comes_back_is_used_again(both: tuple[ScriptedTriton, Scri
 
         def served_by_it() -> bool:
             translator.translate("hi")
-            return bool(back.heard)
+            return bool(back.received)
 
         eventually(served_by_it)
         back.stop()
@@ -105,7 +105,7 @@ def test_an_overloaded_server_passes_the_call_to_the_other_at_once(both: tuple[S
     with Translator([server.url for server in both], timeout_s=5) as translator:
         both[0].answers.append(busy)
         assert translator.translate("hi").text == "HI"
-    assert len(both[1].heard) == 1
+    assert len(both[1].received) == 1
 
 
 def test_the_async_translator_leaves_a_hung_server_out_too(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
@@ -122,7 +122,7 @@ def test_the_async_translator_leaves_a_hung_server_out_too(both: tuple[ScriptedT
 
 
 def test_a_slow_server_that_lives_is_waited_for(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
-    def slowly(heard: object, context: object) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    def slowly(request: object, context: object) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
         time.sleep(2.5)  # longer than a silence that makes the client ask whether the server lives
         from fake_triton import translated
 
@@ -132,7 +132,7 @@ def test_a_slow_server_that_lives_is_waited_for(both: tuple[ScriptedTriton, Scri
         server.answers.append(slowly)
     with Translator([server.url for server in both], timeout_s=20) as translator:
         assert translator.translate("slow").text == "SLOW"
-    assert sum(len(server.heard) for server in both) == 1
+    assert sum(len(server.received) for server in both) == 1
 
 
 def test_a_hint_past_the_deadline_is_not_waited_for(triton: ScriptedTriton) -> None:
@@ -155,7 +155,7 @@ def test_each_attempt_sends_the_remaining_time(triton: ScriptedTriton) -> None:
     triton.answers.append(Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=300: the queue is full"))
     with Translator(triton.url, timeout_s=5) as translator:
         translator.translate("hi")
-    first, second = (heard.options["timeout_ms"] for heard in triton.heard)
+    first, second = (request.options["timeout_ms"] for request in triton.received)
     assert first - second >= 300
 
 
@@ -166,7 +166,7 @@ def test_a_budget_bounds_the_retries_of_all_calls_together(triton: ScriptedTrito
         for _ in range(50):
             with pytest.raises(Overloaded, match="queue"):
                 translator.translate("hi")
-    assert len(triton.heard) == 50 + 10
+    assert len(triton.received) == 50 + 10
 
 
 def test_a_server_that_is_down_is_a_transport_error_with_a_remedy(triton: ScriptedTriton, eager: RetryPolicy) -> None:
@@ -190,7 +190,7 @@ def test_ctrl_c_cancels_the_work_in_the_server(triton: ScriptedTriton) -> None:
     triton.answers.append(until_cancelled)
 
     def interrupt() -> None:
-        while not triton.heard:
+        while not triton.received:
             time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -198,7 +198,7 @@ def test_ctrl_c_cancels_the_work_in_the_server(triton: ScriptedTriton) -> None:
     with Translator(triton.url) as translator:
         with pytest.raises(KeyboardInterrupt):
             translator.translate("hi", timeout_s=60)
-        assert triton.heard[0].cancelled.wait(5)
+        assert triton.received[0].cancelled.wait(5)
 
 
 def test_closing_ends_the_calls_of_other_threads(triton: ScriptedTriton) -> None:
@@ -214,7 +214,7 @@ def test_closing_ends_the_calls_of_other_threads(triton: ScriptedTriton) -> None
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not triton.heard:
+    while not triton.received:
         time.sleep(0.01)
     translator.close()
     thread.join(10)
@@ -253,11 +253,11 @@ def test_a_stream_goes_to_the_server_that_lives(
         eventually(lambda: translator._transport.servers.silent_s(0) > 0.1)
         for _ in range(3):
             assert "".join(translator.stream("hi", timeout_s=8)) == "Wo ist der Bahnhof?"
-    assert [heard.model for heard in both[0].heard] == ["translate"]
+    assert [request.model for request in both[0].received] == ["translate"]
 
 
 def test_when_all_were_down_a_stream_is_tried_all_the_same(both: tuple[ScriptedTriton, ScriptedTriton]) -> None:
     with Translator([server.url for server in both]) as translator:
         for server in (0, 1):
-            translator._transport.servers.down(server)
+            translator._transport.servers.mark_down(server)
         assert "".join(translator.stream("hi")) == "Wo ist der Bahnhof?"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fake_triton import RESTARTING, Heard, Outputs, Refuse, ScriptedTriton, translated, until_cancelled
+from fake_triton import RESTARTING, Outputs, Received, Refuse, ScriptedTriton, translated, until_cancelled
 
 from dragoman.client import AsyncTranslator, Translation, Translator, Window
 from dragoman.errors import Cancelled, InvalidRequest, RequestError, TransportError, UsageError
@@ -18,10 +18,10 @@ from dragoman.errors import Cancelled, InvalidRequest, RequestError, TransportEr
 SMALL = Window(batch_size=2, in_flight=3, held=2)
 
 
-def refuse_bad(heard: Heard, context: grpc.ServicerContext) -> Outputs:
-    if any("bad" in text for text in heard.texts):
+def refuse_bad(request: Received, context: grpc.ServicerContext) -> Outputs:
+    if any("bad" in text for text in request.texts):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: a control character")
-    return translated(heard.texts)
+    return translated(request.texts)
 
 
 @pytest.fixture
@@ -39,15 +39,15 @@ def test_lines_come_back_in_order(translator: Translator) -> None:
 def test_blank_lines_keep_their_place(translator: Translator, triton: ScriptedTriton) -> None:
     lines = ["", "one", " ", "", "", "", "two", ""]
     assert [one.text for one in translator.translate_lines(lines, window=SMALL)] == ["", "ONE", "", "", "", "", "TWO", ""]
-    assert all(text.strip() for heard in triton.heard for text in heard.texts)
+    assert all(text.strip() for request in triton.received for text in request.texts)
 
 
 def test_many_requests_are_on_their_way_at_once(translator: Translator, triton: ScriptedTriton) -> None:
     barrier = threading.Barrier(3)  # opens only when three requests are inside the server together
 
-    def meet(heard: Heard, context: object) -> Outputs:
+    def meet(request: Received, context: object) -> Outputs:
         barrier.wait(10)
-        return translated(heard.texts)
+        return translated(request.texts)
 
     triton.answers.extend([meet] * 6)
     assert len(list(translator.translate_lines([f"t{n}" for n in range(12)], window=SMALL))) == 12
@@ -70,12 +70,12 @@ def test_no_more_is_read_than_the_window_holds(translator: Translator) -> None:
 def test_a_slow_first_request_does_not_stop_the_others(translator: Translator, triton: ScriptedTriton) -> None:
     released = threading.Event()
 
-    def first_waits_for_the_fifth(heard: Heard, context: object) -> Outputs:
-        if "t8" in heard.texts:
+    def first_waits_for_the_fifth(request: Received, context: object) -> Outputs:
+        if "t8" in request.texts:
             released.set()
-        elif "t0" in heard.texts:
+        elif "t0" in request.texts:
             assert released.wait(10)
-        return translated(heard.texts)
+        return translated(request.texts)
 
     triton.models["translate"] = first_waits_for_the_fifth  # and only three may be unanswered
     lines = [f"t{number}" for number in range(10)]
@@ -85,24 +85,24 @@ def test_a_slow_first_request_does_not_stop_the_others(translator: Translator, t
 def test_stopping_cancels_what_is_on_its_way(
     translator: Translator, triton: ScriptedTriton, eventually: Callable[[Callable[[], bool]], None]
 ) -> None:
-    def only_the_first(heard: Heard, context: object) -> Outputs:
-        return translated(heard.texts) if "t0" in heard.texts else until_cancelled(heard, context)
+    def only_the_first(request: Received, context: object) -> Outputs:
+        return translated(request.texts) if "t0" in request.texts else until_cancelled(request, context)
 
     triton.models["translate"] = only_the_first
     results = translator.translate_lines((f"t{number}" for number in range(6)), window=SMALL)
     next(results)
-    eventually(lambda: len(triton.heard) == 3)
+    eventually(lambda: len(triton.received) == 3)
     results.close()  # type: ignore[attr-defined]
-    assert all(heard.cancelled.wait(5) for heard in triton.heard if "t0" not in heard.texts)
+    assert all(request.cancelled.wait(5) for request in triton.received if "t0" not in request.texts)
 
 
 def test_stopping_ends_requests_that_wait_for_another_try(translator: Translator, triton: ScriptedTriton) -> None:
     later = Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=60000: full")
 
-    def only_the_first(heard: Heard, context: grpc.ServicerContext) -> Outputs:
-        if "t0" not in heard.texts:
+    def only_the_first(request: Received, context: grpc.ServicerContext) -> Outputs:
+        if "t0" not in request.texts:
             context.abort(later.code, later.message)
-        return translated(heard.texts)
+        return translated(request.texts)
 
     triton.models["translate"] = only_the_first
     results = translator.translate_lines((f"t{number}" for number in range(6)), window=SMALL)
@@ -129,7 +129,7 @@ def test_closing_ends_lines_that_another_thread_waits_for(
         lines = translator.translate_lines((f"t{number}" for number in range(6)), window=SMALL)
         reading = threading.Thread(target=read, args=(lines,))
         reading.start()
-        eventually(lambda: len(triton.heard) + len(other_triton.heard) == 3)
+        eventually(lambda: len(triton.received) + len(other_triton.received) == 3)
     reading.join(10)
     assert [type(error) for error in errors] == [Cancelled]
 
@@ -143,7 +143,7 @@ def test_the_blocking_translator_works_inside_a_running_event_loop(translator: T
 
 def test_a_job_of_many_lines_gives_way_to_people(translator: Translator, triton: ScriptedTriton) -> None:
     list(translator.translate_lines(["one"]))
-    assert triton.heard[0].options["priority"] == "batch"
+    assert triton.received[0].options["priority"] == "batch"
 
 
 def test_a_bad_line_is_named_and_those_before_it_are_kept(translator: Translator, triton: ScriptedTriton) -> None:
@@ -209,11 +209,11 @@ def test_an_interrupted_file_goes_on_where_it_stopped(
 ) -> None:
     interrupted(translator, book, tmp_path / "out", after=17)
     assert not (tmp_path / "out").exists()
-    triton.heard.clear()
+    triton.received.clear()
     report = translator.translate_file(book, tmp_path / "out")
     assert (report.lines, report.resumed_lines) == (40, 17)
     assert (tmp_path / "out").read_text() == book.read_text().upper()
-    assert {text for heard in triton.heard for text in heard.texts} == {f"line {number}" for number in range(18, 41)}
+    assert {text for request in triton.received for text in request.texts} == {f"line {number}" for number in range(18, 41)}
 
 
 def test_a_line_that_was_half_written_is_translated_again(translator: Translator, book: Path, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_restart_throws_the_part_away(translator: Translator, book: Path, tmp_pa
 def test_a_failure_keeps_what_was_translated(
     translator: Translator, triton: ScriptedTriton, book: Path, tmp_path: Path
 ) -> None:
-    triton.answers.extend([lambda heard, context: translated(heard.texts)] * 3)
+    triton.answers.extend([lambda request, context: translated(request.texts)] * 3)
     triton.answers.append(Refuse(grpc.StatusCode.INTERNAL, "INTERNAL: request 17 failed"))
     with pytest.raises(Exception, match="request 17"):
         translator.translate_file(book, tmp_path / "out", window=Window(batch_size=2, in_flight=1))

@@ -198,7 +198,7 @@ def test_waiting_for_a_server_leaves_the_budget_for_one_that_is_overloaded(proce
 
 
 def test_a_begun_stream_ends_with_a_typed_error_when_its_server_goes(triton: ScriptedTriton) -> None:
-    triton.answers.extend([lambda heard, context: {}, until_cancelled])
+    triton.answers.extend([lambda request, context: {}, until_cancelled])
     with Translator(triton.url) as translator:
         stream = translator.stream("hi")
         next(stream)

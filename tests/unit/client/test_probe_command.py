@@ -36,9 +36,9 @@ def test_a_server_that_translates_is_ready_and_alive(triton: ScriptedTriton) -> 
 
 def test_the_word_is_decoded_and_costs_one_token(triton: ScriptedTriton) -> None:
     main(["probe", "--server", triton.url, "--model", "en-de"])
-    (heard,) = triton.heard
-    assert (heard.model, heard.options["cache"], heard.options["max_length"]) == ("translate", False, 1)
-    assert heard.bundle == "en-de"
+    (request,) = triton.received
+    assert (request.model, request.options["cache"], request.options["max_length"]) == ("translate", False, 1)
+    assert request.bundle == "en-de"
 
 
 @pytest.mark.parametrize("message", REFUSALS)

@@ -115,18 +115,18 @@ def test_another_server_is_tried_without_waiting(clock: Clock) -> None:
 
 def test_a_server_that_is_down_is_left_out_until_a_probe_finds_it_up(clock: Clock) -> None:
     servers = Servers(2, clock)
-    servers.down(0)
+    servers.mark_down(0)
     assert {servers.pick() for _ in range(4)} == {1}
     clock.now = LONGEST_REST_S
     assert {servers.pick() for _ in range(4)} == {1}
     assert servers.due_for_probe() == [0]
-    servers.heard(0)
+    servers.mark_up(0)
     assert {servers.pick() for _ in range(4)} == {0, 1}
 
 
 def test_a_probe_is_given_to_one_caller_only(clock: Clock) -> None:
     servers = Servers(2, clock)
-    servers.down(0)
+    servers.mark_down(0)
     assert servers.due_for_probe() == []
     clock.now = LONGEST_REST_S
     assert (servers.due_for_probe(), servers.due_for_probe()) == ([0], [])
@@ -136,7 +136,7 @@ def test_rests_grow_while_a_server_stays_down(clock: Clock) -> None:
     servers = Servers(2, clock)
     rests = []
     for _ in range(8):
-        servers.down(0)
+        servers.mark_down(0)
         began = clock.now
         while not servers.due_for_probe():
             clock.now += 0.25
@@ -148,14 +148,14 @@ def test_rests_grow_while_a_server_stays_down(clock: Clock) -> None:
 
 def test_when_all_servers_are_down_a_request_is_still_sent(clock: Clock) -> None:
     servers = Servers(2, clock)
-    servers.down(0)
-    servers.down(1)
+    servers.mark_down(0)
+    servers.mark_down(1)
     assert servers.pick() in (0, 1)
 
 
 def test_a_single_server_is_never_left_out(clock: Clock) -> None:
     servers = Servers(1, clock)
-    servers.down(0)
+    servers.mark_down(0)
     assert servers.pick() == 0
     assert servers.due_for_probe() == []
 

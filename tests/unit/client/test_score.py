@@ -8,16 +8,16 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fake_triton import OVERLOADED, RESTARTING, Heard, Outputs, Refuse, ScriptedTriton, details, packed, translated
+from fake_triton import OVERLOADED, RESTARTING, Outputs, Received, Refuse, ScriptedTriton, details, packed, translated
 
 from dragoman.cli import main
 from dragoman.client import AsyncTranslator, RetryPolicy, Translator
 from dragoman.errors import InvalidRequest, ServerError
 
 
-def scored(heard: Heard, _: object) -> Outputs:
+def scored(request: Received, _: object) -> Outputs:
     """Each token is a character of the target."""
-    targets = [target.decode() for target in heard.inputs["TARGET"]]
+    targets = [target.decode() for target in request.inputs["TARGET"]]
     about = details(targets)
     tokens = [[*([letter, -1.0] for letter in target), ["", -0.5]] for target in targets]
     about["texts"] = [{**one, "tokens": each} for one, each in zip(about["texts"], tokens, strict=True)]
@@ -36,18 +36,18 @@ def scores(triton: ScriptedTriton) -> None:
 def test_a_pair_and_lists(triton: ScriptedTriton, translator: Translator) -> None:
     score = translator.score("one", "ab", target_language="de", request_id="7")
     assert (score.total, [token.text for token in score.tokens]) == (-1.5, ["a", "b", ""])
-    heard = triton.heard[-1]
-    assert (heard.inputs["TARGET"], heard.options["target_language"]) == ([b"ab"], "de")
+    request = triton.received[-1]
+    assert (request.inputs["TARGET"], request.options["target_language"]) == ([b"ab"], "de")
     found = translator.score(["x"] * 70, tuple("y" * at for at in range(1, 71)))
     assert [len(one.tokens) for one in found] == list(range(2, 72))
-    assert [len(heard.texts) for heard in triton.heard[1:]] == [32, 32, 6]
+    assert [len(request.texts) for request in triton.received[1:]] == [32, 32, 6]
     assert translator.score([], []) == []
 
 
 def test_busy_and_restarting_servers_are_asked_again(triton: ScriptedTriton, translator: Translator) -> None:
     triton.answers.extend([OVERLOADED, RESTARTING])
     assert translator.score("one", "ab").total == -1.5
-    assert len(triton.heard) == 3
+    assert len(triton.received) == 3
 
 
 def test_another_server_takes_over(triton: ScriptedTriton, other_triton: ScriptedTriton, eager: RetryPolicy) -> None:
@@ -79,7 +79,7 @@ def test_the_same_in_asyncio(triton: ScriptedTriton) -> None:
             assert len(await translator.score(["a"] * 2, ["b"] * 2)) == 2
 
     asyncio.run(everything())
-    assert len(triton.heard) == 3
+    assert len(triton.received) == 3
 
 
 def test_flags_become_options_and_files_are_whole_or_not_there(triton: ScriptedTriton, tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_flags_become_options_and_files_are_whole_or_not_there(triton: ScriptedT
     flags = ["--server", triton.url, "--model", "en-de", "--from", "en", "--to", "de", "--timeout", "7"]
     assert main(["score", *flags, "--input", str(pairs), "--output", str(output)]) == 0
     assert output.read_text() == "-1.500000\t-1.000000 -1.000000 -0.500000\n-1.500000\t-1.000000 -0.500000\n"
-    heard = triton.heard[-1]
-    assert (heard.texts, heard.inputs["TARGET"], heard.bundle) == (["one", "two"], [b"ab", b"b"], "en-de")
-    assert (heard.options["source_language"], heard.options["target_language"]) == ("en", "de")
+    request = triton.received[-1]
+    assert (request.texts, request.inputs["TARGET"], request.bundle) == (["one", "two"], [b"ab", b"b"], "en-de")
+    assert (request.options["source_language"], request.options["target_language"]) == ("en", "de")
     assert main(["score", *flags, "--input", str(tmp_path / "none.tsv"), "--output", str(output)]) == 2
     assert output.read_text().startswith("-1.5")
     assert sorted(tmp_path.iterdir()) == [pairs, output]

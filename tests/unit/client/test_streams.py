@@ -25,7 +25,7 @@ def test_pieces_come_one_by_one_and_are_the_translation(translator: Translator) 
 
 
 def test_a_piece_is_there_before_the_rest_is_decided(translator: Translator, triton: ScriptedTriton) -> None:
-    triton.answers.extend([lambda heard, context: {}, until_cancelled])
+    triton.answers.extend([lambda request, context: {}, until_cancelled])
     with translator.stream("hi") as stream:
         assert next(stream) == "Wo ist "
 
@@ -60,10 +60,10 @@ def test_a_stream_of_another_wire_version_is_not_guessed_at(
 
 
 def test_leaving_a_stream_stops_the_work_in_the_server(translator: Translator, triton: ScriptedTriton) -> None:
-    triton.answers.extend([lambda heard, context: {}, until_cancelled])
+    triton.answers.extend([lambda request, context: {}, until_cancelled])
     with translator.stream("hi") as stream:
         next(stream)
-    assert triton.heard[0].cancelled.wait(5)
+    assert triton.received[0].cancelled.wait(5)
 
 
 AGAIN = RefuseStream("RESTARTING", "the engine died; send the request again")
@@ -76,19 +76,19 @@ def test_a_stream_that_fails_before_its_first_piece_is_tried_again(
 ) -> None:
     triton.answers.append(failure)
     assert "".join(translator.stream("hi")) == "Wo ist der Bahnhof?"
-    assert len(triton.heard) == 2
+    assert len(triton.received) == 2
 
 
 @pytest.mark.parametrize("failure", [AGAIN, RESTARTING])
 def test_a_stream_that_breaks_after_a_piece_is_not_repeated(
     translator: Translator, triton: ScriptedTriton, failure: Refuse | RefuseStream
 ) -> None:
-    triton.answers.extend([lambda heard, context: {}, failure])
+    triton.answers.extend([lambda request, context: {}, failure])
     stream = translator.stream("hi")
     assert next(stream) == "Wo ist "
     with pytest.raises(ServerError):
         list(stream)
-    assert len(triton.heard) == 1
+    assert len(triton.received) == 1
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_refused_stream_is_the_error_of_its_code_and_not_an_empty_translation(
     with pytest.raises(RequestError, match=refusal.message) as caught:
         list(translator.stream("hi"))
     assert type(caught.value) is error
-    assert len(triton.heard) == 1
+    assert len(triton.received) == 1
 
 
 def test_the_refusal_of_a_stream_keeps_its_hint(triton: ScriptedTriton) -> None:
@@ -131,7 +131,7 @@ def test_the_error_for_an_unknown_code_names_differing_releases(translator: Tran
 
 def test_a_stream_does_not_request_strict_errors(translator: Translator, triton: ScriptedTriton) -> None:
     list(translator.stream("hi"))
-    assert "triton_grpc_error" not in triton.heard[0].metadata
+    assert "triton_grpc_error" not in triton.received[0].metadata
 
 
 def test_a_stream_has_one_hypothesis(translator: Translator) -> None:
@@ -156,13 +156,13 @@ def test_the_async_stream_gives_the_same(triton: ScriptedTriton, eager: RetryPol
 
 
 def test_leaving_an_async_stream_stops_the_work_in_the_server(triton: ScriptedTriton) -> None:
-    triton.answers.extend([lambda heard, context: {}, until_cancelled])
+    triton.answers.extend([lambda request, context: {}, until_cancelled])
 
     async def main() -> bool:
         async with AsyncTranslator(triton.url) as translator:
             async with translator.stream("hi") as stream:
                 assert await anext(stream) == "Wo ist "
-            return await asyncio.to_thread(triton.heard[0].cancelled.wait, 5)
+            return await asyncio.to_thread(triton.received[0].cancelled.wait, 5)
 
     assert asyncio.run(main())
 

@@ -10,8 +10,8 @@ import pytest
 from fake_triton import (
     OVERLOADED,
     RESTARTING,
-    Heard,
     Outputs,
+    Received,
     Refuse,
     ScriptedTriton,
     details,
@@ -48,7 +48,7 @@ def test_a_list_gives_translations_in_its_order(translator: Translator) -> None:
 
 def test_an_empty_list_makes_no_call(translator: Translator, triton: ScriptedTriton) -> None:
     assert translator.translate([]) == []
-    assert triton.heard == []
+    assert triton.received == []
 
 
 def test_a_blank_text_is_its_own_translation(translator: Translator) -> None:
@@ -71,7 +71,7 @@ def test_a_translation_can_not_be_changed(translator: Translator) -> None:
 
 def test_options_travel_as_given_and_nothing_else_does(translator: Translator, triton: ScriptedTriton) -> None:
     translator.translate("hi", beam_size=4, length_penalty=0.6, prefix_text="Hallo", priority="batch", timeout_s=2.0)
-    sent = triton.heard[0].options
+    sent = triton.received[0].options
     assert 1900 < sent.pop("timeout_ms") <= 2000
     assert sent == {"beam_size": 4, "length_penalty": 0.6, "prefix_text": "Hallo", "priority": "batch"}
 
@@ -79,14 +79,14 @@ def test_options_travel_as_given_and_nothing_else_does(translator: Translator, t
 def test_the_model_is_named_in_every_request(triton: ScriptedTriton) -> None:
     with Translator(triton.url, model="en-fr") as translator:
         translator.translate("hi")
-    assert triton.heard[0].bundle == "en-fr"
-    assert "model" not in triton.heard[0].options
+    assert triton.received[0].bundle == "en-fr"
+    assert "model" not in triton.received[0].options
 
 
 def test_languages_travel_as_options_and_the_text_stays_as_it_is(translator: Translator, triton: ScriptedTriton) -> None:
     translator.translate("hi", source_language="en", target_language="pt-BR")
-    (heard,) = triton.heard
-    assert (heard.texts, heard.options["source_language"], heard.options["target_language"]) == (["hi"], "en", "pt-BR")
+    (request,) = triton.received
+    assert (request.texts, request.options["source_language"], request.options["target_language"]) == (["hi"], "en", "pt-BR")
 
 
 def test_text_of_any_script_arrives_unchanged(translator: Translator) -> None:
@@ -120,7 +120,7 @@ def test_an_impossible_option_is_refused_before_anything_is_sent(
 ) -> None:
     with pytest.raises(InvalidRequest):
         translator.translate("hi", **options)  # type: ignore[call-overload]
-    assert triton.heard == []
+    assert triton.received == []
 
 
 @pytest.mark.parametrize("text", [b"bytes", 7, None, [b"bytes"], {"a": "b"}])
@@ -154,7 +154,7 @@ def test_every_status_becomes_one_error_of_the_tree_and_is_not_retried(
     with pytest.raises(RequestError) as caught:
         translator.translate("hi")
     assert type(caught.value) is error
-    assert len(triton.heard) == 1
+    assert len(triton.received) == 1
 
 
 def test_no_grpc_type_hangs_on_an_error(translator: Translator, triton: ScriptedTriton) -> None:
@@ -198,7 +198,7 @@ def test_a_server_that_is_restarting_is_waited_for_beyond_max_attempts(
         translator.translate("hi")
         triton.answers.extend([answer] * 30)
         assert translator.translate("hi").text == "HI"
-    assert len(triton.heard) == 32
+    assert len(triton.received) == 32
 
 
 def test_a_triton_without_dragoman_is_not_waited_for_until_the_deadline(
@@ -213,7 +213,7 @@ def test_retries_of_an_overloaded_server_end_with_its_own_error(translator: Tran
     triton.answers.extend([OVERLOADED] * 9)
     with pytest.raises(Overloaded, match="queue"):
         translator.translate("hi")
-    assert len(triton.heard) == 4
+    assert len(triton.received) == 4
 
 
 def test_an_overloaded_error_has_the_retry_time(triton: ScriptedTriton) -> None:
@@ -278,9 +278,9 @@ def test_threads_share_a_translator(translator: Translator) -> None:
 def test_the_async_translator_answers_many_calls_at_once(triton: ScriptedTriton) -> None:
     barrier = threading.Barrier(8)  # opens only when eight calls are inside the server together
 
-    def meet(heard: Heard, context: object) -> Outputs:
+    def meet(request: Received, context: object) -> Outputs:
         barrier.wait(10)
-        return translated(heard.texts)
+        return translated(request.texts)
 
     triton.answers.extend([meet] * 8)
 
@@ -301,7 +301,7 @@ def test_the_async_translator_retries_and_raises_like_the_other(triton: Scripted
     with pytest.raises(InvalidRequest) as caught:
         asyncio.run(main())
     assert caught.value.__cause__ is None
-    assert len(triton.heard) == 2
+    assert len(triton.received) == 2
 
 
 def test_a_cancelled_task_cancels_the_work_in_the_server(triton: ScriptedTriton) -> None:
@@ -310,12 +310,12 @@ def test_a_cancelled_task_cancels_the_work_in_the_server(triton: ScriptedTriton)
     async def main() -> None:
         async with AsyncTranslator(triton.url) as translator:
             task = asyncio.ensure_future(translator.translate("hi"))
-            while not triton.heard:
+            while not triton.received:
                 await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert await asyncio.to_thread(triton.heard[0].cancelled.wait, 5)
+            assert await asyncio.to_thread(triton.received[0].cancelled.wait, 5)
 
     asyncio.run(main())
 
@@ -336,7 +336,7 @@ def test_closing_an_async_translator_ends_its_calls_with_an_error_of_the_tree(tr
     async def main() -> None:
         translator = AsyncTranslator(triton.url)
         task = asyncio.ensure_future(translator.translate("hi"))
-        while not triton.heard:
+        while not triton.received:
             await asyncio.sleep(0.01)
         await translator.aclose()
         with pytest.raises(Cancelled):

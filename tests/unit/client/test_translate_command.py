@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fake_triton import Heard, Outputs, Refuse, ScriptedTriton, translated, until_cancelled
+from fake_triton import Outputs, Received, Refuse, ScriptedTriton, translated, until_cancelled
 
 from dragoman.cli import main
 
@@ -62,7 +62,7 @@ def test_flags_become_options(triton: ScriptedTriton) -> None:
     flags = ["--beam", "4", "--n-best", "3", "--length-penalty", "0.6", "--max-length", "9", "--prefix", "Hallo"]
     flags += ["--from", "en", "--to", "de"]
     assert main(["translate", "hi", "--server", triton.url, "--model", "en-de", "--timeout", "7", *flags]) == 0
-    sent = triton.heard[0].options
+    sent = triton.received[0].options
     assert 6000 < sent.pop("timeout_ms") <= 7000
     assert sent == {
         "beam_size": 4,
@@ -73,7 +73,7 @@ def test_flags_become_options(triton: ScriptedTriton) -> None:
         "source_language": "en",
         "target_language": "de",
     }
-    assert triton.heard[0].bundle == "en-de"
+    assert triton.received[0].bundle == "en-de"
 
 
 def test_json_holds_everything_known(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,8 +224,8 @@ def test_a_server_that_is_down_is_one_line_and_exit_code_1(
 def test_ctrl_c_keeps_what_was_translated_and_the_same_command_goes_on(
     triton: ScriptedTriton, book: Path, tmp_path: Path
 ) -> None:
-    def hold_at_the_middle(heard: Heard, context: object) -> Outputs:
-        return until_cancelled(heard, context) if "line 97" in heard.texts else translated(heard.texts)
+    def hold_at_the_middle(request: Received, context: object) -> Outputs:
+        return until_cancelled(request, context) if "line 97" in request.texts else translated(request.texts)
 
     triton.models["translate"] = hold_at_the_middle
     output = tmp_path / "book.de"
@@ -300,9 +300,9 @@ def on_a_terminal(*arguments: str) -> str:
 def test_a_terminal_sees_progress_with_rate_and_time_left(triton: ScriptedTriton, book: Path, tmp_path: Path) -> None:
     slow = threading.Event()
 
-    def slowly(heard: Heard, context: object) -> Outputs:
+    def slowly(request: Received, context: object) -> Outputs:
         slow.wait(0.05)
-        return translated(heard.texts)
+        return translated(request.texts)
 
     triton.models["translate"] = slowly
     shown = on_a_terminal("translate", "--input", str(book), "--output", str(tmp_path / "o"), "--server", triton.url)

@@ -1,4 +1,4 @@
-"""The same module, configured as other members of the family, says what Hugging Face's own implementations say."""
+"""The same module, configured as other members of the family, computes what Hugging Face's implementations compute."""
 
 from __future__ import annotations
 

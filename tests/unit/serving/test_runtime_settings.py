@@ -1,4 +1,4 @@
-"""How many threads compute when nobody says, and how they share the work."""
+"""How many threads compute by default, and how they share the work."""
 
 from __future__ import annotations
 

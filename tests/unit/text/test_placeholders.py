@@ -1,4 +1,4 @@
-"""Placeholders come out as they went in, and the search is made to say what stands for them."""
+"""Placeholders come out as they went in, and the search is made to generate what stands for them."""
 
 from __future__ import annotations
 

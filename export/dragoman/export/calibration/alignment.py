@@ -111,7 +111,7 @@ def _forced(
     hidden, _ = model.decoder(model.target_embedding, fed, memories, [None] * len(memories), step)
     log_probs = model.output(hidden).float().log_softmax(-1)
     of_answer = log_probs[:, torch.arange(len(answer)), torch.tensor(answer)]
-    return of_answer, np.stack([weights[0].float().numpy() for weights in operators.heard])
+    return of_answer, np.stack([weights[0].float().numpy() for weights in operators.weights])
 
 
 class _Listener(TargetOperators):
@@ -119,13 +119,13 @@ class _Listener(TargetOperators):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[Tensor] = []
+        self.weights: list[Tensor] = []
 
     def cross_attention(  # type: ignore[override]
         self, query: Tensor, memory: Memory, lengths: Tensor, shape: AttentionShape
     ) -> Tensor:
         key = memory.source.key
-        self.heard.append(attention_weights(split_heads(query, shape), key, shape.scale, within(key, lengths)))
+        self.weights.append(attention_weights(split_heads(query, shape), key, shape.scale, within(key, lengths)))
         return super().cross_attention(query, memory, lengths, shape)
 
 

@@ -26,20 +26,20 @@ def activation_ranges(
     model: Transformer, tokens: SpecialTokens, text: CalibrationText, advance: Advance
 ) -> dict[str, float]:
     """The largest input to represent of each linear layer, by module name ("decoder.layers.0.feed_forward.inner")."""
-    listener = _Listener(model)
-    with torch.inference_mode(), listener:
-        text.run(model, tokens, advance, begins=listener.begin)
-    return {name: magnitudes.range_for(LEVELS) for name, magnitudes in listener.heard.items()}
+    observer = _RangeObserver(model)
+    with torch.inference_mode(), observer:
+        text.run(model, tokens, advance, begins=observer.begin)
+    return {name: magnitudes.range_for(LEVELS) for name, magnitudes in observer.observed.items()}
 
 
-class _Listener:
-    """Hears the inputs of all linear layers while it is entered."""
+class _RangeObserver:
+    """Records the inputs of all linear layers while it is entered."""
 
     def __init__(self, model: Transformer) -> None:
         self._model, self._hooks = model, list[RemovableHandle]()
         self._real = torch.ones(0, 0, dtype=torch.bool)  # (batch, source): not padding
         linear = (Linear, OutputProjection)
-        self.heard = {name: Magnitudes() for name, module in model.named_modules() if isinstance(module, linear)}
+        self.observed = {name: Magnitudes() for name, module in model.named_modules() if isinstance(module, linear)}
 
     def begin(self, batch: Batch) -> None:
         """Set which source tokens of the next batch are real."""
@@ -47,15 +47,15 @@ class _Listener:
         self._real = torch.arange(int(lengths.max())) < lengths[:, None]
 
     def __enter__(self) -> None:
-        for name in self.heard:
-            listen = partial(self._listen, self.heard[name])
-            self._hooks.append(self._model.get_submodule(name).register_forward_pre_hook(listen))
+        for name in self.observed:
+            observe = partial(self._observe, self.observed[name])
+            self._hooks.append(self._model.get_submodule(name).register_forward_pre_hook(observe))
 
     def __exit__(self, *_exception: object) -> None:
         for hook in self._hooks:
             hook.remove()
 
-    def _listen(self, magnitudes: Magnitudes, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def _observe(self, magnitudes: Magnitudes, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         x = inputs[0]
         if x.shape[:-1] == self._real.shape:  # the source side; a finished target has left its batch already
             x = x[self._real]

@@ -40,7 +40,7 @@ class Checkpoint:
     reference: Reference | None = None
     tasks: Mapping[str, Task] = field(default_factory=dict)
     files: object = None  # holds temporary files, which go when it goes
-    shortlist: tuple[int, ...] | None = None  # the tokens that the exported model may say; None: all
+    shortlist: tuple[int, ...] | None = None  # the tokens that the exported model may generate; None: all
     alignment_heads: tuple[tuple[int, int], ...] = ()
 
     @property

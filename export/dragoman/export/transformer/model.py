@@ -161,7 +161,7 @@ class Transformer(nn.Module):
         self.output = OutputProjection(config, self.target_embedding)
 
     def shortened(self, shortlist: Sequence[int]) -> Transformer:
-        """The model with the same weights that can say these tokens only."""
+        """The model with the same weights that can generate these tokens only."""
         model = copy.copy(self)
         model._modules = {**self._modules, "output": ShortOutputProjection(self.output, torch.tensor(shortlist))}
         return model
@@ -174,7 +174,7 @@ class Transformer(nn.Module):
 
     @property
     def choices(self) -> int:
-        """How many tokens it can say."""
+        """How many tokens it can generate."""
         return len(self.output.weight)
 
     @property

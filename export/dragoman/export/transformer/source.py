@@ -43,7 +43,7 @@ class WholeModel:
 
 
 class Variant:
-    """The same weights for a model that can say the tokens of a shortlist only, or is aligned by some of its heads."""
+    """The same weights for a model that can generate the tokens of a shortlist only, or is aligned by some of its heads."""
 
     def __init__(
         self, whole: WeightSource, shortlist: Sequence[int] | None = None, heads: Sequence[tuple[int, int]] = ()

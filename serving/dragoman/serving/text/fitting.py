@@ -37,7 +37,7 @@ class Measure:
         self.max_tokens = max_tokens
         self._lead, self._count_tokens = lead, count_tokens
         self._longest = longest_text(max_tokens)
-        self._around = count_tokens(lead)  # tokens of every part, whatever it says
+        self._around = count_tokens(lead)  # tokens that every part has, whatever its text
         self.room = min(max_tokens, max(max_tokens // _PIECES_OF_A_LIMIT, _SMALL_LIMIT)) - self._around
         self._since_pause = 0
 

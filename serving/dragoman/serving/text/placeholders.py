@@ -1,7 +1,7 @@
 """What a text has that is no words: links, addresses, variables, codes and quantities, which must come out as they went in.
 
 Each is replaced by a *stand-in* before the text is translated, a number that the model's vocabulary has, which the search is
-made to say again; then it is put back. Nothing depends on whether the model knows the characters of a link.
+made to generate again; then it is put back. Nothing depends on whether the model knows the characters of a link.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class ModelBinary:
                 f"{self._path} is a {shown(specification)}, which is not an encoder-decoder Transformer; "
                 f"dragoman exports {SPECIFICATION}"
             )
-        self.revision = self._number("I")
+        self._number("I")  # its revision
 
     def _variable(self) -> Variable:
         name, rank = self._string(), self._number("B")
