@@ -45,8 +45,8 @@ FIXES_NAME = "libtriton_fixes.so"
 NAMES = (OPS_NAME, BACKEND_NAME, FIXES_NAME)
 FIXES_SOURCES = ("embedded_fixes.cpp",)
 CLIENT_SOURCES = (
-    *("channel.cpp", "engine_client.cpp", "failure.cpp", "frames.cpp", "pending.cpp", "poller.cpp", "routes.cpp"),
-    *("suspects.cpp", "text.cpp"),
+    *("channel.cpp", "dispatcher.cpp", "engine_client.cpp", "failure.cpp", "frames.cpp", "pending.cpp", "poller.cpp"),
+    *("routes.cpp", "suspects.cpp", "text.cpp"),
 )
 """The backend's connection to the engines, which needs no Triton: tests compile it with functions that they can call."""
 BACKEND_SOURCES = (*CLIENT_SOURCES, "backend.cpp", "models.cpp", "publisher.cpp", "tensors.cpp", "triton_reply.cpp")

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <map>
 
 namespace dragoman {
 namespace {
@@ -15,19 +14,6 @@ constexpr int kTick_ms = 20, kIdleTick_ms = 50;
 // Triton 2.51 may still be handling a cancellation when the call is answered, and then uses what it has freed. The answer
 // to a cancelled call is not waited for, so it comes later (docs/operations.md has what was measured).
 constexpr double kCancelledGrace_s = 0.05;
-
-const char* const kNoSession =
-    "there is no such session: it was closed, was idle too long, or was lost with its engine; start again";
-const char* const kGoingAway = "this server is going away; another may answer";
-const char* const kSuspected =
-    "two engines died with this request in hand; it is refused for some minutes, do not send it again";
-const char* const kCutShort = "the engine was restarted in the middle of this stream; send it again";
-const char* const kCallerGone = "the caller went away";
-const char* const kQueueFull = "the queue is full";
-
-double monotonic_s() {  // the clock of Python's time.monotonic
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 PendingPointer pending_of(Request request, std::unique_ptr<Reply> reply) {
   std::string arrival;
@@ -44,23 +30,6 @@ PendingPointer pending_of(Request request, std::unique_ptr<Reply> reply) {
   return pending;
 }
 
-void send(Engine& engine, const Frame& frame) {
-  try {
-    engine.channel.send(frame);
-  } catch (const ChannelClosed&) {
-    // the reading thread sees the same, and deals with everything that was sent there
-  }
-}
-
-// The error of a request whose engine has died, or nothing when it is sent to another one.
-std::optional<Failure> failure_after_death(const PendingRequest& pending) {
-  if (pending.is_session()) return Failure{code::kSessionLost, kNoSession};
-  if (pending.cancelled) return Failure{code::kCancelled, kCallerGone};
-  if (pending.deaths >= SuspectTable::kMaxDeaths) return Failure{code::kSuspect, kSuspected};
-  if (pending.has_delivered) return Failure{code::kRestarting, kCutShort};
-  return std::nullopt;
-}
-
 }  // namespace
 
 EngineClient::EngineClient(const std::string& supervisor_socket, Observer& observer)
@@ -74,11 +43,7 @@ EngineClient::~EngineClient() {
   closing_ = true;
   poller_.wake();
   thread_.join();
-  Refused left;
-  for (const auto& pending : pending_.select([](const PendingRequest&) { return true; })) {
-    left.emplace_back(pending, Failure{code::kDraining, kGoingAway});
-  }
-  refuse(left);
+  refuse(dispatcher_.close());
 }
 
 bool EngineClient::wait_until_ready(double timeout_s) {
@@ -88,12 +53,12 @@ bool EngineClient::wait_until_ready(double timeout_s) {
 
 Limits EngineClient::limits() {
   const std::lock_guard<std::mutex> lock(guard_);
-  return routes_.table().limits;
+  return dispatcher_.table().limits;
 }
 
 std::string EngineClient::status() {
   const std::lock_guard<std::mutex> lock(guard_);
-  return routes_.table().status;
+  return dispatcher_.table().status;
 }
 
 std::uint64_t EngineClient::tables() {
@@ -108,7 +73,8 @@ void EngineClient::submit(Request request, std::unique_ptr<Reply> reply) {
   const auto pending = pending_of(std::move(request), std::move(reply));
   try {
     const std::lock_guard<std::mutex> lock(guard_);
-    place(pending, model);
+    if (closing_) throw RefusedRequest(Failure::going_away());
+    dispatcher_.place(pending, model);
   } catch (const RefusedRequest& refused) {
     pending->reply->fail(refused.failure);
   } catch (const std::exception& error) {  // most likely no memory
@@ -121,67 +87,12 @@ void EngineClient::submit(Request request, std::unique_ptr<Reply> reply) {
 }
 
 void EngineClient::refuse_unless_answered(const PendingPointer& pending) {
-  bool is_open = pending->frame.request == 0;
+  bool is_open = false;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    if (pending_.find(pending->frame.request)) {
-      pending_.remove(*pending);
-      is_open = true;
-    }
+    is_open = dispatcher_.withdraw(*pending);
   }
   if (is_open) pending->reply->fail(Failure::internal());
-}
-
-void EngineClient::place(const PendingPointer& pending, const std::string& model) {
-  // A session that is open was admitted before the server began to drain.
-  const bool is_draining = routes_.table().draining && !pending->is_session();
-  if (closing_ || is_draining) throw RefusedRequest({code::kDraining, kGoingAway});
-  pending_.require_room(pending->bytes);
-  const EnginePointer engine = route(*pending, model);
-  if (!suspects_.empty() && !pending->is_session()) refuse_suspect(*pending);
-  refuse_if_full(*pending, engine);
-  pending_.add(pending);
-  if (engine) {
-    give(pending, engine);
-  } else {
-    pending->held_since_s = monotonic_s();
-  }
-}
-
-EnginePointer EngineClient::route(PendingRequest& pending, const std::string& model) {
-  if (!pending.is_session()) {
-    pending.bundle = routes_.bundle_for(model);
-    return routes_.engine(pending.bundle);
-  }
-  const EnginePointer engine = routes_.engine_of_session(pending.frame.parts.at(kSessionPart));
-  if (!engine) throw RefusedRequest({code::kSessionLost, kNoSession});
-  pending.bundle = engine->bundle;
-  return engine;
-}
-
-void EngineClient::refuse_suspect(PendingRequest& pending) {
-  pending.fingerprint = fingerprint_of(pending.bundle, pending.frame);
-  if (suspects_.is_suspect(*pending.fingerprint, monotonic_s())) throw RefusedRequest({code::kSuspect, kSuspected});
-}
-
-// The engine would refuse it too, but only after the decoder step that runs.
-void EngineClient::refuse_if_full(const PendingRequest& pending, const EnginePointer& engine) {
-  if (!engine || !pending.is_queued() || !engine->is_full()) return;
-  ++engine->refused;
-  throw RefusedRequest({code::kOverloaded, kQueueFull, engine->room.retry_after_ms});
-}
-
-void EngineClient::give(const PendingPointer& pending, const EnginePointer& engine) {
-  pending->engine = engine;
-  ++engine->open;
-  if (pending->is_queued()) ++engine->sent;
-  send(*engine, pending->frame);
-}
-
-void EngineClient::give_held() {
-  for (const auto& pending : pending_.held()) {
-    if (const auto engine = routes_.engine(pending->bundle)) give(pending, engine);
-  }
 }
 
 // The client's own thread.
@@ -215,13 +126,13 @@ void EngineClient::turn() {
   bool is_idle = false;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    is_idle = pending_.empty();
+    is_idle = dispatcher_.empty();
   }
   const auto ready = poller_.wait(is_idle ? kIdleTick_ms : kTick_ms);
   std::vector<EnginePointer> engines;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    engines = routes_.all();
+    engines = dispatcher_.engines();
   }
   bool from_supervisor = false;
   for (const auto& each : ready) {  // engines first: a death counts before the table that has its successor
@@ -235,7 +146,7 @@ void EngineClient::turn() {
   if (const double now_s = monotonic_s(); now_s >= next_tick_s_) {
     next_tick_s_ = now_s + kTick_s;
     deliver_late(now_s);
-    look_after_held(now_s);
+    refuse_held(now_s);
     look_for_cancelled();
   }
 }
@@ -256,13 +167,13 @@ void EngineClient::read_supervisor() {
 void EngineClient::take_table(RoutingTable table) {
   guarded("restarts can't be published", [&] { observer_.take_table(table); });
   const std::lock_guard<std::mutex> lock(guard_);
-  for (const auto& engine : routes_.update(std::move(table))) {
+  for (const auto& engine : dispatcher_.update(std::move(table))) {
     poller_.add(engine->channel.descriptor(), engine.get());
-    send(*engine, {Kind::hello, 0, {kName}});
+    engine->send({Kind::hello, 0, {kName}});
   }
-  give_held();
+  dispatcher_.give_held();
   ++tables_;
-  ready_ = ready_ || routes_.table().is_complete();
+  ready_ = ready_ || dispatcher_.table().is_complete();
   ready_changed_.notify_all();
 }
 
@@ -286,12 +197,7 @@ void EngineClient::take_room(Engine& engine, const Frame& frame) {
   QueueRoom room;
   read_numbers(frame.parts.at(0), {&room.read, &room.places, &room.retry_after_ms});
   const std::lock_guard<std::mutex> lock(guard_);
-  engine.room = room;
-  if (engine.refused == 0) return;
-  std::string count;
-  append_number(count, engine.refused);
-  engine.refused = 0;
-  send(engine, {Kind::refused, 0, {count}});  // its metrics count them
+  dispatcher_.take_room(engine, room);
 }
 
 void EngineClient::take(Engine& engine, const Frame& frame) {
@@ -302,12 +208,9 @@ void EngineClient::take(Engine& engine, const Frame& frame) {
   PendingPointer pending;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    pending = pending_.find(frame.request);
-    if (!pending) return;
-    pending->has_delivered = true;
-    if (frame.kind == Kind::answer && pending->fingerprint) suspects_.clear(*pending->fingerprint);
-    if (is_last) pending_.remove(*pending);
+    pending = dispatcher_.take(frame, is_last);
   }
+  if (!pending) return;
   if (is_last && pending->reply->is_cancelled()) {
     late_.push_back({monotonic_s() + kCancelledGrace_s, pending, frame});
   } else {
@@ -333,63 +236,25 @@ void EngineClient::lose(const EnginePointer& engine) {
   Refused refused;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    routes_.forget(engine);
-    const auto in_hand = pending_.select([&engine](const PendingRequest& pending) { return pending.engine == engine; });
-    count_deaths(in_hand);
-    for (const auto& pending : in_hand) {
-      if (auto failure = failure_after_death(*pending)) {
-        pending_.remove(*pending);
-        refused.emplace_back(pending, std::move(*failure));
-      } else {
-        pending->engine = nullptr;
-        pending->held_since_s = monotonic_s();
-      }
-    }
-    give_held();
+    refused = dispatcher_.lose(engine);
   }
   refuse(refused);
 }
 
-// One death counts once for equal requests, and for each of them also with those of earlier attempts.
-void EngineClient::count_deaths(const std::vector<PendingPointer>& in_hand) {
-  std::map<Fingerprint, int> deaths;
-  for (const auto& pending : in_hand) {
-    ++pending->deaths;
-    if (pending->is_session()) continue;
-    pending->fingerprint = fingerprint_of(pending->bundle, pending->frame);
-    int& most = deaths[*pending->fingerprint];
-    most = std::max(most, pending->deaths);
-  }
-  for (auto& [fingerprint, count] : deaths) count = suspects_.add(fingerprint, count, monotonic_s());
-  for (const auto& pending : in_hand) {
-    if (pending->fingerprint) pending->deaths = deaths[*pending->fingerprint];
-  }
-}
-
 void EngineClient::watch_backlogs() {
   const std::lock_guard<std::mutex> lock(guard_);
-  for (const auto& engine : routes_.all()) {
+  for (const auto& engine : dispatcher_.engines()) {
     if (engine->writing == engine->channel.has_backlog()) continue;
     engine->writing = !engine->writing;
     poller_.watch_writing(engine->channel.descriptor(), engine.get(), engine->writing);
   }
 }
 
-// No request waits for ever; and while the server drains no engine is started again.
-void EngineClient::look_after_held(double now_s) {
+void EngineClient::refuse_held(double now_s) {
   Refused refused;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    const RoutingTable& table = routes_.table();
-    const std::string hold_s = std::to_string(static_cast<int>(table.hold_s + 0.5));
-    for (const auto& pending : pending_.held()) {
-      if (table.draining) {
-        refused.emplace_back(pending, Failure{code::kDraining, kGoingAway});
-      } else if (now_s - pending->held_since_s > table.hold_s) {
-        refused.emplace_back(pending, Failure{code::kRestarting, "the engine was not back within " + hold_s + " s"});
-      }
-    }
-    for (const auto& each : refused) pending_.remove(*each.first);
+    refused = dispatcher_.refuse_held(now_s);
   }
   refuse(refused);
 }
@@ -399,21 +264,17 @@ void EngineClient::look_for_cancelled() {
   std::vector<PendingPointer> open;
   {
     const std::lock_guard<std::mutex> lock(guard_);
-    open = pending_.select([](const PendingRequest& pending) { return !pending.cancelled; });
+    open = dispatcher_.not_cancelled();
   }
-  Refused refused;
   for (const auto& pending : open) {
     if (!pending->reply->is_cancelled()) continue;
-    const std::lock_guard<std::mutex> lock(guard_);
-    pending->cancelled = true;
-    if (pending->engine) {
-      send(*pending->engine, {Kind::cancel, pending->frame.request, {}});
-    } else {
-      pending_.remove(*pending);
-      refused.emplace_back(pending, Failure{code::kCancelled, kCallerGone});
+    Refused refused;
+    {
+      const std::lock_guard<std::mutex> lock(guard_);
+      refused = dispatcher_.cancel(pending);
     }
+    refuse(refused);
   }
-  refuse(refused);
 }
 
 void EngineClient::refuse(const Refused& refused) noexcept {

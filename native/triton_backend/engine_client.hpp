@@ -13,14 +13,11 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "pending.hpp"
+#include "dispatcher.hpp"
 #include "poller.hpp"
 #include "request.hpp"
-#include "routes.hpp"
-#include "suspects.hpp"
 
 namespace dragoman {
 
@@ -53,22 +50,13 @@ class EngineClient {
   std::uint64_t tables();
 
  private:
-  using Refused = std::vector<std::pair<PendingPointer, Failure>>;
   struct LateAnswer {
     double due_s;
     PendingPointer pending;
     Frame frame;
   };
 
-  // Under the lock.
-  void place(const PendingPointer& pending, const std::string& model);
   void refuse_unless_answered(const PendingPointer& pending);
-  EnginePointer route(PendingRequest& pending, const std::string& model);
-  void refuse_suspect(PendingRequest& pending);
-  void refuse_if_full(const PendingRequest& pending, const EnginePointer& engine);
-  void give(const PendingPointer& pending, const EnginePointer& engine);
-  void give_held();
-  void count_deaths(const std::vector<PendingPointer>& in_hand);
 
   // In the client's own thread.
   void run();
@@ -82,7 +70,7 @@ class EngineClient {
   void deliver_late(double now_s) noexcept;
   void lose(const EnginePointer& engine);
   void watch_backlogs();
-  void look_after_held(double now_s);
+  void refuse_held(double now_s);
   void look_for_cancelled();
   void refuse(const Refused& refused) noexcept;
   template <typename Body>
@@ -97,9 +85,7 @@ class EngineClient {
   std::deque<LateAnswer> late_;
   std::mutex guard_;  // of everything below; never held while a reply is called
   std::condition_variable ready_changed_;
-  Routes routes_;
-  PendingRequests pending_;
-  SuspectTable suspects_;
+  Dispatcher dispatcher_;
   std::uint64_t tables_ = 0;
   bool ready_ = false;
   std::atomic<bool> closing_{false};

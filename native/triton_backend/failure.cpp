@@ -27,6 +27,8 @@ Failure Failure::from(const Frame& frame) {
 
 Failure Failure::internal() { return {code::kInternal, "the server failed at this request; its log has the reason"}; }
 
+Failure Failure::going_away() { return {code::kDraining, "this server is going away; another may answer"}; }
+
 std::string Failure::text() const {
   const std::string hint = retry_after_ms ? kHint + std::to_string(*retry_after_ms) : "";
   return code + hint + kSeparator + valid_utf8(message);

@@ -33,6 +33,7 @@ struct Failure {
   // Of an engine's ERROR frame.
   static Failure from(const Frame& frame);
   static Failure internal();
+  static Failure going_away();
 
   // The message of an error response: `CODE: message`, `OVERLOADED retry_after_ms=250: message`.
   std::string text() const;

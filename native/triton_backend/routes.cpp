@@ -70,6 +70,14 @@ bool RoutingTable::is_complete() const {
 Engine::Engine(std::string bundle, const std::string& socket)
     : bundle(std::move(bundle)), socket(socket), key(key_of(socket)), channel(socket) {}
 
+void Engine::send(const Frame& frame) {
+  try {
+    channel.send(frame);
+  } catch (const ChannelClosed&) {
+    return;
+  }
+}
+
 std::vector<EnginePointer> Routes::update(RoutingTable table) {
   std::vector<EnginePointer> fresh;
   for (const auto& [bundle, sockets] : table.sockets) {
