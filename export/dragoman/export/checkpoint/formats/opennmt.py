@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dragoman.export.checkpoint.formats.pickles import load_pickle, pickled_name
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource
 from dragoman.export.checkpoint.formats.torch_transformer.positions import interleaved_sinusoids
 from dragoman.export.checkpoint.limits import TokenLimits
+from dragoman.export.checkpoint.renaming import Rules, renamed
 from dragoman.export.checkpoint.settings import Settings, shown
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.transformer import TransformerConfig
@@ -51,7 +51,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 }
 TRAINING_ONLY = {"use_ckpting", "full_context_alignment", "feat_merge"}
 
-RENAMED = (
+RENAMED: Rules = (
     (r"^encoder\.layers\.(\d+)\.self_attention_norm\.", r"encoder.transformer.\1.layer_norm."),
     (r"^encoder\.layers\.", "encoder.transformer."),
     (r"^decoder\.layers\.", "decoder.transformer_layers."),
@@ -123,10 +123,7 @@ class _OpenNMTNames:
         }
         if ours in special:
             return (special[ours],)
-        name = ours
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)
-        return (name,)
+        return (renamed(ours, RENAMED),)
 
     def is_optional(self, ours: str) -> bool:
         """Version 3 has attention without biases by default, all or some of them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.generation import end_tokens
 from dragoman.export.checkpoint.limits import TokenLimits
+from dragoman.export.checkpoint.renaming import BART, renamed
 from dragoman.export.checkpoint.settings import Settings
 from dragoman.export.transformer import TransformerConfig
 from dragoman.export.transformer.config import Activation
@@ -26,22 +26,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
 }
-
-RENAMED = (
-    (r"\.self_attention_norm\.", ".self_attn_layer_norm."),
-    (r"\.cross_attention_norm\.", ".encoder_attn_layer_norm."),
-    (r"\.feed_forward_norm\.", ".final_layer_norm."),
-    (r"\.self_attention\.", ".self_attn."),
-    (r"\.cross_attention\.", ".encoder_attn."),
-    (r"\.feed_forward\.inner\.", ".fc1."),
-    (r"\.feed_forward\.outer\.", ".fc2."),
-    (r"\.(query|key|value)\.", lambda match: f".{match[1][0]}_proj."),
-    (r"\.output\.", ".out_proj."),
-    (r"\.positions\.", ".embed_positions."),
-    (r"coder\.embedding_norm\.", "coder.layernorm_embedding."),
-    (r"coder\.final_norm\.", "coder.layer_norm."),
-    (r"^", "model."),
-)
 
 
 class BartLikeReader:
@@ -87,10 +71,7 @@ class BartLikeReader:
         }
         if ours in special:
             return special[ours]
-        name = ours
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)
-        return (name,)
+        return ("model." + renamed(ours, BART),)
 
     def is_optional(self, ours: str) -> bool:
         return ours == "output.bias"

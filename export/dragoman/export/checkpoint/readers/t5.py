@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -16,13 +15,14 @@ from dragoman.export.checkpoint.files import read_settings
 from dragoman.export.checkpoint.generation import end_tokens
 from dragoman.export.checkpoint.limits import DEFAULT_TOKENS, TokenLimits
 from dragoman.export.checkpoint.readers.bart_like import ACTIVATIONS
+from dragoman.export.checkpoint.renaming import Rules, renamed
 from dragoman.export.checkpoint.settings import Settings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan, bytes_plan, google_plan
 from dragoman.export.transformer import TransformerConfig
 
 __all__ = ["T5Reader"]
 
-RENAMED = (
+RENAMED: Rules = (
     (r"coder\.relative_biases\.(\d+)\.", r"coder.block.\1.layer.0.SelfAttention.relative_attention_bias."),
     (r"coder\.final_norm\.", "coder.final_layer_norm."),
     (r"\.layers\.", ".block."),
@@ -102,9 +102,7 @@ class T5Reader:
         if ours in special:
             return special[ours]
         inner = {".gate.": ".wi_0.", ".inner.": ".wi_1."} if self._gated else {".inner.": ".wi."}
-        name = ours
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)
+        name = renamed(ours, RENAMED)
         for old, new in inner.items():
             name = name.replace(old, new)
         return (name,)

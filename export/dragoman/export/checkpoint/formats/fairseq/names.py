@@ -9,23 +9,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dragoman.export.checkpoint.formats.stacked import unstacked
+from dragoman.export.checkpoint.renaming import BART, renamed
 
 __all__ = ["FairseqNames", "modernised"]
 
-RENAMED = (
-    (r"\.self_attention_norm\.", ".self_attn_layer_norm."),
-    (r"\.cross_attention_norm\.", ".encoder_attn_layer_norm."),
-    (r"\.feed_forward_norm\.", ".final_layer_norm."),
-    (r"\.self_attention\.", ".self_attn."),
-    (r"\.cross_attention\.", ".encoder_attn."),
-    (r"\.feed_forward\.inner\.", ".fc1."),
-    (r"\.feed_forward\.outer\.", ".fc2."),
-    (r"\.(query|key|value)\.", lambda match: f".{match[1][0]}_proj."),
-    (r"\.output\.", ".out_proj."),
-    (r"\.positions\.", ".embed_positions."),
-    (r"coder\.embedding_norm\.", "coder.layernorm_embedding."),
-    (r"coder\.final_norm\.", "coder.layer_norm."),
-)
 IGNORED = re.compile(r"(en|de)coder\.(version|embed_positions\._float_tensor)")
 OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
@@ -50,10 +37,7 @@ class FairseqNames:
             return target
         if ours == "output.weight":
             return output
-        name = ours
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)
-        return (name,)
+        return (renamed(ours, BART),)
 
     def is_optional(self, ours: str) -> bool:  # noqa: ARG002 - fairseq writes everything
         """Nothing is."""

@@ -13,6 +13,7 @@ from dragoman.errors import CheckpointError, ExportError
 from dragoman.export.checkpoint.formats.marian.arrays import SETTINGS, MarianArrays
 from dragoman.export.checkpoint.formats.marian.yaml import MarianSettings
 from dragoman.export.checkpoint.limits import DEFAULT_TOKENS, TokenLimits
+from dragoman.export.checkpoint.renaming import Rules, renamed
 from dragoman.export.transformer import TransformerConfig
 from dragoman.export.transformer.config import Activation
 
@@ -38,7 +39,7 @@ SSRU = (
     "transformer-decoder-autoreg: self-attention, e.g. OPUS-MT), which an int8 export makes fast"
 )
 
-RENAMED = (
+RENAMED: Rules = (
     (r"^(en|de)coder\.layers\.(\d+)\.", lambda found: f"{found[1]}coder_l{int(found[2]) + 1}_"),
     (r"self_attention_norm\.", "self_Wo_ln_"),
     (r"cross_attention_norm\.", "context_Wo_ln_"),
@@ -150,9 +151,7 @@ class MarianNames:
         }
         if ours in special:
             return special[ours]
-        name = ours
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)
+        name = renamed(ours, RENAMED)
         if "_ln_" in name:
             name = name.replace("_ln_weight", "_ln_scale")
             return (f"{name}_pre" if self._pre and "_top_" not in name else name,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,10 +9,11 @@ from torch import Tensor
 
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.formats.description import Description, closest
+from dragoman.export.checkpoint.renaming import Rules, renamed
 
 __all__ = ["TorchNames", "read_names"]
 
-RENAMED = (
+RENAMED: Rules = (
     (r"^encoder\.layers\.(\d+)\.feed_forward_norm", r"encoder.layers.\1.norm2"),
     (r"\.self_attention_norm\b", ".norm1"),
     (r"\.cross_attention_norm\b", ".norm2"),
@@ -55,9 +55,7 @@ class TorchNames:
         }
         if ours in special:
             return (special[ours],)
-        name = ours
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)
+        name = renamed(ours, RENAMED)
         side, _, rest = name.partition(".")
         return ((self.encoder if side == "encoder" else self.decoder) + rest,)
 
