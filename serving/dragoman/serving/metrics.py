@@ -24,7 +24,6 @@ __all__ = [
     "Recorder",
     "Series",
     "changes_frame",
-    "read_changes",
     "series_frame",
 ]
 
@@ -169,15 +168,6 @@ def changes_frame(changes: Sequence[Change]) -> Frame:
     """Changes as an engine sends them to the Triton backend: name, label and amount of each."""
     parts = [(name.encode(), label.encode(), _AMOUNT.pack(amount)) for name, label, amount in changes]
     return Frame(Kind.METRICS, 0, tuple(part for each in parts for part in each))
-
-
-def read_changes(frame: Frame) -> list[Change]:
-    """The changes of a METRICS frame."""
-    names, labels, amounts = (frame.parts[start::3] for start in range(3))
-    return [
-        (name.decode(), label.decode(), _AMOUNT.unpack(amount)[0])
-        for name, label, amount in zip(names, labels, amounts, strict=True)
-    ]
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
 import pytest
+from metric_frames import read_changes
 
 from dragoman.serving.metrics import (
     METRICS,
@@ -8,7 +9,6 @@ from dragoman.serving.metrics import (
     STEPS,
     Recorder,
     changes_frame,
-    read_changes,
     series_frame,
 )
 
