@@ -1,4 +1,4 @@
-"""All comparisons: `python -m benchmarks [--quick] [--only offline growth quality shortlist peers export online]`.
+"""All comparisons: `python -m benchmarks [--quick] [--only PART …]`.
 
 A part of the grid: `python -m benchmarks --only offline --workloads tatoeba-en-de "random-32k 20/24" --sentences 200`.
 """
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.cells import FAMILIES, FULL, QUICK, Grid
+from benchmarks.cells import FAMILIES, FULL, QUICK, TWO_WORKERS, Grid
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.peers import CTRANSLATE2, ROOT
 from benchmarks.results import RESULTS, read_results, write_results
@@ -30,6 +30,11 @@ LESSER_PROCESSORS = {
 def offline(grid: Grid) -> None:
     """Writes after every group of cells: the whole grid takes an hour, and what was measured is not lost with the rest."""
     _offline(grid, f"offline_{grid.processor}" if grid.processor else "offline")
+
+
+def two_workers(grid: Grid) -> None:
+    """The models of `offline` on two threads, with as many sentences in flight as two workers have together."""
+    _offline(grid, "two_workers")
 
 
 def families(grid: Grid) -> None:
@@ -101,6 +106,7 @@ def online(grid: Grid) -> None:
 
 PARTS: dict[str, Callable[[Grid], None]] = {
     "offline": offline,
+    "two_workers": two_workers,
     "families": families,
     "growth": growth,
     "quality": quality,
@@ -111,7 +117,7 @@ PARTS: dict[str, Callable[[Grid], None]] = {
 }
 QUICK_PARTS = ("offline", "growth")
 GRID_AXES = ("precisions", "threads", "beams", "batches")
-OWN_GRIDS = {"families": FAMILIES}
+OWN_GRIDS = {"families": FAMILIES, "two_workers": TWO_WORKERS}
 """Parts that measure other workloads."""
 
 

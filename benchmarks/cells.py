@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ __all__ = [
     "FAMILIES",
     "FULL",
     "QUICK",
+    "TWO_WORKERS",
     "Cell",
     "Grid",
     "Workload",
@@ -68,6 +70,10 @@ class Grid:
     sentences: int
     min_rounds: int
     cell_budget_s: float
+    least_sources: int = 8
+    """Of random ones in a round, so that a batch of 1 is not one lonely sentence."""
+    tuning_tries: int = 3
+    """How often CTranslate2 is tried with each of its matrix libraries."""
     quick: bool = False
     keeps_others: bool = False
     processor: str | None = None
@@ -90,6 +96,8 @@ FAMILIES = Grid(
     sentences=0,
     min_rounds=3,
     cell_budget_s=20,
+    least_sources=2,
+    tuning_tries=1,
 )
 """The other families. A step of these models takes so long that few sentences tell enough."""
 FULL = Grid(
@@ -102,6 +110,8 @@ FULL = Grid(
     min_rounds=3,
     cell_budget_s=20,
 )
+TWO_WORKERS = dataclasses.replace(FULL, threads=(2,), batches=(2, 16, 64))
+"""As many sentences in flight as two workers of CTranslate2 have together: twice as many as each of them takes at once."""
 QUICK = Grid(  # one thread: its ratios are the steadiest, and the time is for two models in two precisions
     (REFERENCE_WORKLOAD, Workload(OPUS_MT_32K.name, 20, 24)),
     ("fp32", "int8"),

@@ -197,7 +197,7 @@ def _throughput(
 
 def _ctranslate2(stack: ExitStack, setup: Setup) -> Worker:
     side = stack.enter_context(worker(CTRANSLATE2.python(), "ctranslate2_side", 2))
-    model = converted_to_ctranslate2(setup.peer) if setup.peer is not None else Path()
+    model = converted_to_ctranslate2(setup.peer, setup.peer_precision) if setup.peer is not None else Path()
     side.ask("load", model=str(model), precision=setup.peer_precision, threads=2, device=_torch_device(setup))
     return side
 

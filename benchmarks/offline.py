@@ -6,13 +6,23 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bundles import bundle_of
-from benchmarks.cells import FAMILIES, FULL, Cell, Grid, by_workers, checkpoint_of, random_sources, read_sentences
+from benchmarks.cells import (
+    FAMILIES,
+    FULL,
+    TWO_WORKERS,
+    Cell,
+    Grid,
+    by_workers,
+    checkpoint_of,
+    random_sources,
+    read_sentences,
+)
 from benchmarks.machine import load_average
 from benchmarks.peers import CACHE, CTRANSLATE2, converted_to_ctranslate2
 from benchmarks.statistics import geometric_mean, ratios
@@ -20,8 +30,6 @@ from benchmarks.tuning import Ct2Settings, best_settings, layouts
 from benchmarks.worker_process import Worker, worker
 
 __all__ = ["combined", "measure_offline", "summarise"]
-
-FIXED_SOURCES_PER_ROUND = 8  # at least so many sentences, so that a batch of 1 is not one lonely sentence
 
 Record = dict[str, Any]
 Run = Callable[[], Record]
@@ -32,10 +40,10 @@ def measure_offline(grid: Grid) -> Iterator[list[Record]]:
     for (model, precision, threads), group in by_workers(grid.cells()):
         checkpoint = checkpoint_of(model, CACHE)
         bundle = bundle_of(checkpoint, precision)
-        sources = sources_of(group[0], grid, bundle)
-        settings = best_settings(
-            converted_to_ctranslate2(checkpoint), precision, threads, sources[:24], group[0].workload.target_tokens
-        )
+        sources = sources_of(replace(group[0], batch=8), grid, bundle)
+        peer = converted_to_ctranslate2(checkpoint, precision)
+        asked = {"sources": sources[:24], "target_tokens": group[0].workload.target_tokens}
+        settings = best_settings(peer, precision, threads, asked, grid.tuning_tries)
         with _sides(bundle, checkpoint, precision, threads, settings) as (ours, theirs, loads):
             measured = [_measure(cell, grid, sources_of(cell, grid, bundle), ours, theirs) for cell in group]
             memory = {"dragoman": ours.ask("memory"), "ctranslate2": theirs[0][1].ask("memory")}
@@ -45,7 +53,7 @@ def measure_offline(grid: Grid) -> Iterator[list[Record]]:
 def combined(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
     """All cells of both, in the order of the full grids; of a cell that is in both, what was measured now."""
     by_cell = {tuple(record["cell"].values()): record for record in (*earlier, *now)}
-    return [by_cell[key] for key in map(_key, [*FULL.cells(), *FAMILIES.cells()]) if key in by_cell]
+    return [by_cell[key] for key in map(_key, [*FULL.cells(), *TWO_WORKERS.cells(), *FAMILIES.cells()]) if key in by_cell]
 
 
 def _key(cell: Cell) -> tuple[Any, ...]:
@@ -61,7 +69,7 @@ def sources_of(cell: Cell, grid: Grid, bundle: Path) -> list[list[int]]:
         manifest = read_manifest(bundle)
         tokenizer = open_tokenizer(bundle, manifest.tokenizer, manifest.tokens)
         return [tokenizer.encode(sentence) for sentence in read_sentences(grid.sentences)[0]]
-    count = max(cell.batch, FIXED_SOURCES_PER_ROUND)
+    count = max(cell.batch, grid.least_sources)
     return random_sources(cell.workload.model, count, cell.workload.source_tokens)
 
 
@@ -77,7 +85,7 @@ def _sides(
         theirs = []
         for layout in layouts(settings, threads):
             side = stack.enter_context(worker(CTRANSLATE2.python(), "ctranslate2_side", threads, layout.environment))
-            model = str(converted_to_ctranslate2(checkpoint))
+            model = str(converted_to_ctranslate2(checkpoint, precision))
             loaded = side.ask("load", model=model, inter=layout.inter, **common)
             loads.setdefault("ctranslate2", loaded)
             theirs.append((layout, side))

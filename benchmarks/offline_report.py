@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.statistics import Spread
+from benchmarks.statistics import Spread, geometric_mean
 
 __all__ = ["offline_table", "others_table"]
 
@@ -14,7 +14,7 @@ Record = dict[str, Any]
 
 def offline_table(records: Sequence[Record], summary: Record) -> str:
     """Ratios above 1: dragoman is faster. Median of the rounds, lowest and highest in brackets."""
-    lines = [_goals(summary), ""]
+    lines = [_goals(summary), "", *_means(records), ""]
     for workload in dict.fromkeys(record["cell"]["workload"] for record in records):
         chosen = [record for record in records if record["cell"]["workload"] == workload]
         lines += [f"## {workload}", "", *_cells(chosen), ""]
@@ -32,6 +32,21 @@ def _goals(summary: Record) -> str:
         f"| peak memory at most 1.3x: the worst | {summary['memory_worst']:.2f} | |",
     ]
     return "\n".join(rows)
+
+
+def _means(records: Sequence[Record]) -> list[str]:
+    lines = ["| model | precision | geometric mean, wall time | lowest | geometric mean, CPU time | lowest |"]
+    lines.append("|---|---|---|---|---|---|")
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record["cell"]["workload"], record["cell"]["precision"]), []).append(record)
+    for (workload, precision), chosen in groups.items():
+        wall, cpu = ([record[key]["median"] for record in chosen] for key in ("wall_ratio", "cpu_ratio"))
+        lines.append(
+            f"| {workload} | {precision} | {geometric_mean(wall):.2f} | {min(wall):.2f} "
+            f"| {geometric_mean(cpu):.2f} | {min(cpu):.2f} |"
+        )
+    return lines
 
 
 def _cells(records: Sequence[Record]) -> list[str]:

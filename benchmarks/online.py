@@ -222,7 +222,7 @@ def _config(contest: Contest, batching: Batching) -> str:
     packages = next((CTRANSLATE2.python().parent.parent / "lib").glob("python3.*")) / "site-packages"
     values = {
         "packages": packages,
-        "model": converted_to_ctranslate2(contest.checkpoint),
+        "model": converted_to_ctranslate2(contest.checkpoint, contest.precision),
         "checkpoint": contest.checkpoint,
         "compute_type": COMPUTE_TYPE[contest.precision],
         "threads": batching.threads,

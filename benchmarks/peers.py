@@ -60,12 +60,12 @@ CTRANSLATE2 = Environment(
 OPTIMUM = Environment("optimum", ("optimum-onnx[onnxruntime]", "sentencepiece==0.2.2", "sacremoses", "torch==2.13.0"))
 
 
-def converted_to_ctranslate2(checkpoint: Path) -> Path:
-    """The checkpoint as a CTranslate2 model in fp32; the precision is chosen when it is loaded."""
-    output = CACHE / "ctranslate2-models" / checkpoint.name
+def converted_to_ctranslate2(checkpoint: Path, precision: str) -> Path:
+    """The checkpoint as a CTranslate2 model of this precision: one that is quantised when it is loaded takes more memory."""
+    output = CACHE / "ctranslate2-models" / f"{checkpoint.name}-{precision}"
     if not (output / "model.bin").is_file():
         kind = "convert_family_to_ctranslate2" if checkpoint.name in FAMILY_SHAPES else "convert_to_ctranslate2"
         module = f"benchmarks.workers.{kind}"
-        command = [str(CTRANSLATE2.python()), "-W", "ignore", "-m", module, str(checkpoint), str(output)]
+        command = [str(CTRANSLATE2.python()), "-W", "ignore", "-m", module, str(checkpoint), str(output), precision]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return output

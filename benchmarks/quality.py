@@ -43,7 +43,7 @@ def measure_quality(sentences: int = 1000) -> list[dict[str, Any]]:
         ("ctranslate2", "int8"),
     ]:
         python = Path(sys.executable) if engine == "dragoman" else CTRANSLATE2.python()
-        model = bundle_of(REFERENCE, precision) if engine == "dragoman" else converted_to_ctranslate2(REFERENCE)
+        model = bundle_of(REFERENCE, precision) if engine == "dragoman" else converted_to_ctranslate2(REFERENCE, precision)
         with worker(python, f"{engine}_side", 1) as side:
             side.ask("load", model=str(model), precision=precision, threads=1)
             for beam in (1, 4):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.peers import CTRANSLATE2
 from benchmarks.worker_process import WorkerFailed, worker
@@ -15,7 +17,6 @@ CHOICES: tuple[dict[str, str], ...] = (
     {"CT2_USE_MKL": "1"},
     {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
 )
-TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,7 @@ class Ct2Settings:
         return ", ".join([*options, f"inter_threads={self.inter}"])
 
 
-def best_settings(
-    model: Path, precision: str, threads: int, sources: list[list[int]], target_tokens: int | None
-) -> Ct2Settings:
+def best_settings(model: Path, precision: str, threads: int, asked: Mapping[str, Any], tries: int) -> Ct2Settings:
     """The matrix library that CTranslate2 runs this model fastest with, over greedy and beam search.
 
     On one thread by CPU time, which neighbours on the machine disturb less than the wall clock.
@@ -43,8 +42,8 @@ def best_settings(
         with worker(CTRANSLATE2.python(), "ctranslate2_side", threads, environment) as side:
             try:
                 side.ask("load", model=str(model), precision=precision, threads=threads)
-                cells = [{"sources": sources, "batch": 8, "beam": beam, "target_tokens": target_tokens} for beam in (1, 4)]
-                rounds = [[side.ask("run", **cell)[clock] for cell in cells] for _ in range(TRIES + 1)]
+                cells = [{**asked, "batch": 8, "beam": beam} for beam in (1, 4)]
+                rounds = [[side.ask("run", **cell)[clock] for cell in cells] for _ in range(tries + 1)]
             except WorkerFailed:  # a library that this build or processor does not have
                 return float("inf")
         greedy, beam = (min(column) for column in zip(*rounds[1:], strict=True))

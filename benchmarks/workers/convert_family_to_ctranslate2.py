@@ -1,4 +1,4 @@
-"""A checkpoint that is not Marian's to CTranslate2: `python -m …convert_family_to_ctranslate2 CHECKPOINT OUTPUT`.
+"""A checkpoint that is not Marian's to CTranslate2: `python -m …convert_family_to_ctranslate2 CHECKPOINT OUTPUT PRECISION`.
 
 CTranslate2's own loaders convert the weights. The words are named after their ids, for both sides are measured on ids:
 the vocabulary of a random checkpoint means nothing.
@@ -13,11 +13,13 @@ import torch
 import transformers
 from ctranslate2.converters.transformers import _MODEL_LOADERS
 
+from benchmarks.workers.ctranslate2_side import COMPUTE_TYPE
+
 EOS = "</s>"
 
 
-def convert(checkpoint: Path, output: Path) -> None:
-    """Write the CTranslate2 model, in fp32."""
+def convert(checkpoint: Path, output: Path, precision: str) -> None:
+    """Write the CTranslate2 model in this precision."""
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32)
     config = model.config
     if type(config).__name__ == "BartConfig":  # the loader asks for names that newer releases no longer write
@@ -32,10 +34,10 @@ def convert(checkpoint: Path, output: Path) -> None:
     spec.config.decoder_start_token = start
     spec.config.add_source_bos = spec.config.add_source_eos = False
     spec.validate()
-    spec.optimize(quantization=None)
+    spec.optimize(quantization=COMPUTE_TYPE[precision])
     output.mkdir(parents=True, exist_ok=True)
     spec.save(str(output))
 
 
 if __name__ == "__main__":
-    convert(Path(sys.argv[1]), Path(sys.argv[2]))
+    convert(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -1,4 +1,4 @@
-"""A Marian checkpoint to CTranslate2: `python -m benchmarks.workers.convert_to_ctranslate2 CHECKPOINT OUTPUT`.
+"""A Marian checkpoint to CTranslate2: `python -m benchmarks.workers.convert_to_ctranslate2 CHECKPOINT OUTPUT PRECISION`.
 
 CTranslate2's own converter starts the decoder from a zero vector, which is what OPUS-MT's pad row holds. A model that was
 trained with another pad row (ours) would translate worse than it can, so for such a model the row is kept.
@@ -11,6 +11,8 @@ from typing import Any
 
 from ctranslate2.converters import TransformersConverter
 from ctranslate2.converters.transformers import BartLoader, MarianMTLoader, register_loader
+
+from benchmarks.workers.ctranslate2_side import COMPUTE_TYPE
 
 NEVER = -1e9
 
@@ -46,4 +48,4 @@ class KeepPadLoader(MarianMTLoader):  # type: ignore[misc]
 register_loader("MarianConfig")(KeepPadLoader)
 
 if __name__ == "__main__":
-    TransformersConverter(sys.argv[1]).convert(sys.argv[2], force=True)
+    TransformersConverter(sys.argv[1]).convert(sys.argv[2], quantization=COMPUTE_TYPE[sys.argv[3]], force=True)

@@ -8,10 +8,9 @@ from typing import Any
 
 from benchmarks.workers.protocol import Ids, serve
 from dragoman.bundle.manifest import Manifest, read_manifest
-from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits
-from dragoman.serving.in_process import LoadedModel, contract_of, model_facts
+from dragoman.serving.in_process import decode, model_facts
 from dragoman.serving.runtime.opening import open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -19,29 +18,29 @@ OFFLINE_ENCODE_TOKENS = 1024  # full matrix products; more at once only takes mo
 
 
 class DragomanSide:
-    """One runtime; a new engine when the number of rows changes: that is its configuration and not a request's."""
+    """One runtime; a new engine when the number of rows changes: that is its configuration and not a request's.
+
+    It has no tokenizer, as the other side has none: both are given token ids.
+    """
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         settings = RuntimeSettings(threads=request["threads"], **request.get("settings", {}))
         bundle = Path(request["model"])
         self._manifest = read_manifest(bundle)
         self._runtime = open_runtime(bundle, self._manifest, settings)
-        self._tokenizer = open_tokenizer(bundle, self._manifest.tokenizer, self._manifest.tokens)
-        self._engines: dict[int, LoadedModel] = {}  # one at a time, as in a server
+        self._engines: dict[int, Engine] = {}  # one at a time, as in a server
         self._base = dataclasses.replace(self._manifest.generation, **request.get("options", {}))
         return {"version": _version(self._manifest, settings)}
 
     def run(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
-        model = self._with_rows(batch * beam)
-        hypotheses = model.decode([tuple(source) for source in sources], self._options(beam, target_tokens))
+        engine = self._with_rows(batch * beam)
+        hypotheses = decode(engine, [tuple(source) for source in sources], self._options(beam, target_tokens))
         return [list(best[0].tokens) for best in hypotheses]
 
-    def _with_rows(self, rows: int) -> LoadedModel:
+    def _with_rows(self, rows: int) -> Engine:
         if rows not in self._engines:
             limits = EngineLimits(max_rows=rows, encode_tokens_per_step=OFFLINE_ENCODE_TOKENS)
-            contract = contract_of(self._manifest, limits, self._runtime)
-            engine = Engine(self._runtime, model_facts(self._manifest), limits)
-            self._engines = {rows: LoadedModel(self._manifest, self._tokenizer, engine, contract)}
+            self._engines = {rows: Engine(self._runtime, model_facts(self._manifest), limits)}
         return self._engines[rows]
 
     def _options(self, beam: int, target_tokens: int | None) -> DecodingOptions:

@@ -117,6 +117,7 @@ struct NormWeights {
 // Logits.
 
 constexpr std::int64_t kBlock = 64;
+constexpr std::int64_t kLogitsTogether = 16 * kBlock;  // read twice from the nearest cache
 
 // log Σ e^x = max + log(sum)
 struct LogSumExp {
@@ -137,8 +138,10 @@ struct Kernels {
   void (*norm)(const float* x, const float* update, const NormWeights& weights, std::int64_t width, float* sum,
                float* output);
 
-  // Of logits + bias, which may be null; the largest of every 64 go to `block_maxima`.
-  LogSumExp (*log_sum_exp)(const float* logits, const float* bias, std::int64_t count, float* block_maxima);
+  // Of logits + bias, which may be null, and of those `before`; the largest of every 64 go to `block_maxima`. A row may be
+  // given in several calls: the result is the same where each but the last has a multiple of kLogitsTogether.
+  LogSumExp (*log_sum_exp)(LogSumExp before, const float* logits, const float* bias, std::int64_t count,
+                           float* block_maxima);
 
   const char* processor;
 };

@@ -3,20 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <utility>
 
 namespace dragoman {
-namespace {
-
-// log Σ e^x of two parts together.
-LogSumExp together(LogSumExp a, LogSumExp b) {
-  if (b.max == kLowest) return a;
-  if (!(b.max <= a.max)) std::swap(a, b);
-  return {a.max, a.sum + b.sum * std::exp(b.max - a.max)};
-}
-
-}  // namespace
-
 void TopK::clear() {
   candidates_.clear();
   threshold_ = kLowest;
@@ -27,11 +15,10 @@ void TopK::add(const float* logits, const float* bias, std::int64_t first_token,
   thread_local std::vector<float> maxima, ordered;
   const std::int64_t blocks = (count + kBlock - 1) / kBlock;
   maxima.resize(static_cast<std::size_t>(blocks));
-  const LogSumExp found = kernels().log_sum_exp(logits, bias, count, maxima.data());
-  total_ = together(total_, found);
+  total_ = kernels().log_sum_exp(total_, logits, bias, count, maxima.data());
   float least = threshold_;
   if (wanted == 1) {
-    least = std::max(least, found.max);
+    least = std::max(least, total_.max);
   } else if (wanted <= blocks) {
     // The `wanted` largest blocks hold `wanted` numbers that are no less than the least of their maxima.
     ordered = maxima;

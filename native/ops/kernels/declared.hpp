@@ -11,6 +11,6 @@ void multiply_integers(const IntegerMatMul& product, std::int64_t begin, std::in
 void activate(Activation activation, float* x, std::int64_t count);
 QuantisedRow quantise(const float* x, std::int64_t count, std::uint8_t* integers);
 void norm(const float* x, const float* update, const NormWeights& weights, std::int64_t width, float* sum, float* output);
-LogSumExp log_sum_exp(const float* logits, const float* bias, std::int64_t count, float* block_maxima);
+LogSumExp log_sum_exp(LogSumExp before, const float* logits, const float* bias, std::int64_t count, float* block_maxima);
 
 }  // namespace dragoman::DRAGOMAN_PROCESSOR

@@ -17,8 +17,6 @@ struct Logits {
   DRAGOMAN_INLINE float scalar(std::int64_t at) const { return kBiased ? logits[at] + bias[at] : logits[at]; }
 };
 
-constexpr std::int64_t kChunk = 16 * kBlock;  // read twice from the nearest cache
-
 template <bool kBiased>
 DRAGOMAN_INLINE float find_block_maxima(const Logits<kBiased>& row, std::int64_t begin, std::int64_t end,
                                         float* block_maxima) {
@@ -58,10 +56,10 @@ DRAGOMAN_INLINE float add_exponentials(const Logits<kBiased>& row, std::int64_t 
 }
 
 template <bool kBiased>
-DRAGOMAN_INLINE LogSumExp log_sum_exp_of(const Logits<kBiased>& row, std::int64_t count, float* block_maxima) {
-  LogSumExp found{-INFINITY, 0.0f};
-  for (std::int64_t begin = 0; begin < count; begin += kChunk) {
-    const std::int64_t end = begin + kChunk < count ? begin + kChunk : count;
+DRAGOMAN_INLINE LogSumExp log_sum_exp_of(LogSumExp found, const Logits<kBiased>& row, std::int64_t count,
+                                         float* block_maxima) {
+  for (std::int64_t begin = 0; begin < count; begin += kLogitsTogether) {
+    const std::int64_t end = begin + kLogitsTogether < count ? begin + kLogitsTogether : count;
     const float max = find_block_maxima(row, begin, end, block_maxima);
     if (max == -INFINITY) continue;
     if (!(max <= found.max)) {
@@ -75,9 +73,9 @@ DRAGOMAN_INLINE LogSumExp log_sum_exp_of(const Logits<kBiased>& row, std::int64_
 
 }  // namespace
 
-LogSumExp log_sum_exp(const float* logits, const float* bias, std::int64_t count, float* block_maxima) {
-  return bias == nullptr ? log_sum_exp_of(Logits<false>{logits, bias}, count, block_maxima)
-                         : log_sum_exp_of(Logits<true>{logits, bias}, count, block_maxima);
+LogSumExp log_sum_exp(LogSumExp before, const float* logits, const float* bias, std::int64_t count, float* block_maxima) {
+  return bias == nullptr ? log_sum_exp_of(before, Logits<false>{logits, bias}, count, block_maxima)
+                         : log_sum_exp_of(before, Logits<true>{logits, bias}, count, block_maxima);
 }
 
 }  // namespace dragoman::DRAGOMAN_PROCESSOR

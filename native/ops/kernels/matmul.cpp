@@ -40,13 +40,23 @@ DRAGOMAN_INLINE void write(const Product& product, std::int64_t row, std::int64_
     store_some(to, count, y);
 }
 
-template <class Kind, int kRows, int kTiles, class Product>
-void multiply_block(const Product& product, std::int64_t row, std::int64_t tile) {
+// Weights that are multiplied next: `lines` cache lines of them are read ahead with every step through the inputs.
+struct Ahead {
+  const char* from;
+  int lines;
+};
+
+constexpr int kLine = 64;
+
+template <class Kind, int kRows, int kTiles, bool kReadsAhead, class Product>
+void multiply_block(const Product& product, std::int64_t row, std::int64_t tile, Ahead ahead) {
   const std::int64_t inputs = product.inputs, tile_size = inputs * kTile;
   const auto* x = product.x + row * inputs;
   const auto* weights = product.tiles + tile * tile_size;
   typename Kind::Sums sums[kRows][kTiles] = {};
   for (std::int64_t input = 0; input < inputs; input += Kind::kInputs) {
+    if constexpr (kReadsAhead)
+      for (int line = 0; line < ahead.lines; ++line, ahead.from += kLine) __builtin_prefetch(ahead.from, 0, 2);
     typename Kind::Weights read[kTiles];
     repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { read[t] = Kind::weights(weights + t * tile_size + input * kTile); });
     repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
@@ -70,21 +80,47 @@ constexpr int tiles_for(int rows) {
 }
 
 template <class Kind, int kRows, class Product>
-void multiply_rows(const Product& product, std::int64_t row, std::int64_t begin, std::int64_t end) {
+void multiply_rows(const Product& product, std::int64_t row, std::int64_t begin, std::int64_t end, Ahead ahead) {
   constexpr int kTiles = tiles_for<Kind>(kRows);
   std::int64_t tile = begin;
-  for (; tile + kTiles <= end; tile += kTiles) multiply_block<Kind, kRows, kTiles>(product, row, tile);
-  for (; tile < end; ++tile) multiply_block<Kind, kRows, 1>(product, row, tile);
+  if (ahead.lines > 0) {
+    for (; tile + kTiles <= end; tile += kTiles) {
+      multiply_block<Kind, kRows, kTiles, true>(product, row, tile, ahead);
+      ahead.from += ahead.lines * kLine * (product.inputs / Kind::kInputs);
+    }
+  }
+  for (; tile + kTiles <= end; tile += kTiles) multiply_block<Kind, kRows, kTiles, false>(product, row, tile, ahead);
+  for (; tile < end; ++tile) multiply_block<Kind, kRows, 1, false>(product, row, tile, ahead);
 }
 
 // `rows` of them, at most kMost, with a loop made for just so many.
 template <class Kind, int kMost, class Product>
 DRAGOMAN_INLINE void multiply_some(const Product& product, std::int64_t rows, std::int64_t row, std::int64_t begin,
-                                   std::int64_t end) {
+                                   std::int64_t end, Ahead ahead) {
   if constexpr (kMost > 1) {
-    if (rows < kMost) return multiply_some<Kind, kMost - 1>(product, rows, row, begin, end);
+    if (rows < kMost) return multiply_some<Kind, kMost - 1>(product, rows, row, begin, end, ahead);
   }
-  multiply_rows<Kind, kMost>(product, row, begin, end);
+  multiply_rows<Kind, kMost>(product, row, begin, end, ahead);
+}
+
+// The first of several parts of the rows waits for its weights, the others find them in the nearest caches: meanwhile the
+// last ones fetch as many that follow. Fetched for few rows, large weights would arrive later than the processor's own
+// prefetcher brings them; small ones are in a cache anyhow.
+template <class Kind, class Product>
+DRAGOMAN_INLINE Ahead ahead_of(const Product& product, std::int64_t part, std::int64_t parts, std::int64_t begin,
+                               std::int64_t end) {
+  constexpr std::int64_t kLeastInAll = 1 << 19, kLeast = 1 << 15, kMostForFewRows = 1 << 16;
+  constexpr int kLinesAStep = static_cast<int>(kTile * Kind::kInputs * sizeof(*product.tiles)) / kLine *
+                              tiles_for<Kind>(Kind::kMostRows);
+  const std::int64_t tile_bytes = kTile * product.inputs * static_cast<std::int64_t>(sizeof(*product.tiles));
+  const std::int64_t bytes = (end - begin) * tile_bytes;
+  const bool few = parts < kLinesAStep;
+  const bool is_small = bytes < kLeast || product.outputs / kTile * tile_bytes < kLeastInAll;
+  if (parts == 1 || is_small || (few && bytes > kMostForFewRows) || end * kTile >= product.outputs) return {nullptr, 0};
+  const int lines = few ? static_cast<int>((kLinesAStep + parts - 1) / parts) : 1, passes = (kLinesAStep + lines - 1) / lines;
+  const std::int64_t pass = part - (parts - passes);
+  if (pass < 0) return {nullptr, 0};
+  return {reinterpret_cast<const char*>(product.tiles) + end * tile_bytes + pass * (bytes / passes), lines};
 }
 
 // What was just written to some outputs of all rows.
@@ -101,7 +137,7 @@ DRAGOMAN_INLINE void multiply(const Product& product, std::int64_t begin, std::i
   const std::int64_t parts = (product.rows + Kind::kMostRows - 1) / Kind::kMostRows;
   for (std::int64_t part = 0, row = 0; part < parts; ++part) {
     const std::int64_t rows = (product.rows - row) / (parts - part);
-    multiply_some<Kind, Kind::kMostRows>(product, rows, row, begin, end);
+    multiply_some<Kind, Kind::kMostRows>(product, rows, row, begin, end, ahead_of<Kind>(product, part, parts, begin, end));
     row += rows;
   }
   if (product.epilogue.activation != Activation::kNone) activate_part(product, begin * kTile, end * kTile);

@@ -11,10 +11,15 @@
 
 namespace dragoman {
 
-// The logits of so many tokens for so many rows are in memory at once. Those of a large vocabulary would take more memory
-// than the rest of a step, and leave the caches before they are searched; weights that were read for so many rows are worth
-// it.
-constexpr std::int64_t kTokensAtOnce = 8192, kRowsAtOnce = 48;
+// So many logits are in memory at once. Those of a large vocabulary would take more memory than the rest of a step, and
+// leave the caches before they are searched. They are those of many rows before they are those of many tokens, because the
+// weights of a large vocabulary come from memory each time.
+constexpr std::int64_t kLogitsAtOnce = 48 * 8192, kRowsAtOnce = 192, kTokensAtOnce = 8192;
+
+// A multiple of kLogitsTogether, so that the sums do not depend on the number of rows.
+inline std::int64_t tokens_at_once(std::int64_t rows) {
+  return std::min(kLogitsAtOnce / rows / kLogitsTogether * kLogitsTogether, kTokensAtOnce);
+}
 
 // Tokens that a caller wants to know the logits of, whether they are among the best or not: (rows, count), −1 for none.
 struct ScoredTokens {
@@ -48,17 +53,18 @@ void find_best(const Context& context, const Tensor& x, const Weights& weights, 
   auto* best_logits = context.output<float>(2, rows, columns);
   thread_local std::vector<float> room_for_logits;
   thread_local std::vector<TopK> best;
-  const auto room = static_cast<std::size_t>(std::min(rows, kRowsAtOnce));
-  room_for_logits.resize(std::max(room_for_logits.size(), room * std::min(vocabulary, kTokensAtOnce)));
-  if (best.size() < room) best.resize(room);
+  const std::int64_t most_rows = std::min(rows, kRowsAtOnce), room = std::min(most_rows * vocabulary, kLogitsAtOnce);
+  room_for_logits.resize(std::max(room_for_logits.size(), static_cast<std::size_t>(room)));
+  best.resize(std::max(best.size(), static_cast<std::size_t>(most_rows)));
   float* logits = room_for_logits.data();
   TopK* best_of = best.data();
   const std::int64_t parts = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
   for (std::int64_t part = 0, row = 0; part < parts; ++part) {
     const std::int64_t some = (rows - row) / (parts - part);
     const auto given = weights.rows(context, x.as<float>() + row * weights.inputs, some, scale);
-    for (std::int64_t token = 0; token < vocabulary; token += kTokensAtOnce) {
-      const std::int64_t count = std::min(kTokensAtOnce, vocabulary - token);
+    const std::int64_t at_once = tokens_at_once(some);
+    for (std::int64_t token = 0; token < vocabulary; token += at_once) {
+      const std::int64_t count = std::min(at_once, vocabulary - token);
       const auto product = weights.slice(token, count).matmul(given, some, nullptr, Activation::kNone, false, logits);
       const auto multiply = Weights::kernel();
       each_tiles(context, count, matmul_nanoseconds(some, weights.inputs * count, Weights::kBytes),

@@ -23,7 +23,7 @@ from dragoman.serving.engine import (
 from dragoman.serving.runtime.opening import ModelRuntime, open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
-__all__ = ["LoadedModel", "contract_of", "model_facts", "open_model"]
+__all__ = ["LoadedModel", "contract_of", "decode", "model_facts", "open_model"]
 
 _SAMPLE = "This is a sentence to warm up with, long enough to be worth it."
 
@@ -53,32 +53,40 @@ class LoadedModel:
         return [self.tokenizer.decode(best[0].tokens) for best in self.decode(sources, options)]
 
     def decode(self, sources: Many[tuple[int, ...]], options: DecodingOptions | None = None) -> list[tuple[Hypothesis, ...]]:
-        """Hypotheses of each source, all decoded together, longest first so that similar ones run side by side.
-
-        The first error of a request is raised once all have ended.
-        """
-        sequences = [Sequence(source, options or self.manifest.generation) for source in sources]
-        self.run(sequences)
-        for sequence in sequences:
-            if sequence.error is not None:
-                raise sequence.error
-        return [sequence.hypotheses for sequence in sequences]
+        """Hypotheses of each source; see the function `decode`."""
+        return decode(self.engine, sources, options or self.manifest.generation)
 
     def run(self, sequences: Many[Sequence]) -> None:
-        """Decode all of them to their end, longest first so that similar ones run side by side."""
-        pending = sorted(sequences, key=lambda sequence: sequence.source_tokens)
-        while pending or self.engine.busy:
-            self._submit_some(pending)
-            if not self.engine.step():
-                self.engine.wait()
+        """Decode all of them to their end."""
+        _run(self.engine, sequences)
 
-    def _submit_some(self, pending: list[Sequence]) -> None:
-        while pending:
-            try:
-                self.engine.submit(pending[-1])
-            except Overloaded:
-                return
-            pending.pop()
+
+def decode(engine: Engine, sources: Many[tuple[int, ...]], options: DecodingOptions) -> list[tuple[Hypothesis, ...]]:
+    """Hypotheses of each source, all decoded together. The first error of a request is raised once all have ended."""
+    sequences = [Sequence(source, options) for source in sources]
+    _run(engine, sequences)
+    for sequence in sequences:
+        if sequence.error is not None:
+            raise sequence.error
+    return [sequence.hypotheses for sequence in sequences]
+
+
+def _run(engine: Engine, sequences: Many[Sequence]) -> None:
+    """Longest first, so that similar ones run side by side."""
+    pending = sorted(sequences, key=lambda sequence: sequence.source_tokens)
+    while pending or engine.busy:
+        _submit_some(engine, pending)
+        if not engine.step():
+            engine.wait()
+
+
+def _submit_some(engine: Engine, pending: list[Sequence]) -> None:
+    while pending:
+        try:
+            engine.submit(pending[-1])
+        except Overloaded:
+            return
+        pending.pop()
 
 
 def open_model(bundle: Path, settings: RuntimeSettings | None = None, limits: EngineLimits | None = None) -> LoadedModel:

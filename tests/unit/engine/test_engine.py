@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import LONG, MODEL, BrokenRuntime, World, name_of
+from worlds import LONG, MODEL, BrokenRuntime, SlowRuntime, World, name_of
 
 from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded, ServerError
 from dragoman.search import DecodingOptions
@@ -184,6 +184,19 @@ def test_decoding_goes_on_while_a_long_queue_is_encoded_bit_by_bit() -> None:
     world.step()
     assert world.running == 4
     assert world.engine.counters.decoded_rows == 2 + 4
+
+
+def test_large_models_encode_as_many_tokens_together_as_the_weights_are_worth_reading_for() -> None:
+    runtime = SlowRuntime(MODEL.target_vocabulary, pads=False)
+    world = runtime.world = World(EngineLimits(encode_tokens_per_step=1024), runtime)
+    world.submit("the first tells how long it takes")
+    world.finish()
+    for number in range(20):
+        world.submit(str(number), [1] * 20)
+    world.step()
+    assert world.running == 7  # those of 128 tokens, the last of them begun
+    world.step()
+    assert world.running == 14
 
 
 def test_sources_of_similar_length_are_encoded_together() -> None:

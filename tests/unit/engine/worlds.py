@@ -75,5 +75,15 @@ class BrokenRuntime(FakeRuntime):
         return decoder
 
 
+class SlowRuntime(FakeRuntime):
+    """A source takes a second a token to encode, on the clock of `world`."""
+
+    world: World
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        self.world.now_s += sum(map(len, sources))
+        return super().encode(sources)
+
+
 def _broken(*_: object) -> Hypothesis:
     raise RuntimeError("/secret/path: out of memory")

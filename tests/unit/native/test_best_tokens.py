@@ -59,7 +59,7 @@ def test_logits_that_are_no_numbers_crash_nothing(vocabulary: int) -> None:
     assert ((tokens >= 0) & (tokens < vocabulary)).all()
 
 
-@pytest.mark.parametrize("rows", [1, 47, 48, 49, 100])
+@pytest.mark.parametrize("rows", [1, 48, 49, 100, 193])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("vocabulary", "inputs"), [(70, 16), (9001, 13)])
 @pytest.mark.parametrize("scale", [1.0, 0.125])
@@ -90,6 +90,18 @@ def test_the_best_outputs_are_those_of_the_product(
         expected = np.argsort(-summed, axis=-1, kind="stable")[:, :4]
         np.testing.assert_array_equal(tokens, expected)
         np.testing.assert_array_equal(found, np.take_along_axis(summed, expected, -1))
+
+
+@pytest.mark.parametrize("rows", [48, 49, 200, 385])
+def test_log_probabilities_are_those_of_a_row_alone(rows: int) -> None:
+    """However many tokens of how many rows are computed at once."""
+    x, weights = floats(rows, 8), floats(20_000, 8)
+    stored = in_float_tiles(weights), np.array([3])
+    together = run("FloatBestOutputs", x, *stored, outputs=BEST, vocabulary=20_000)
+    for row in range(0, rows, 47):
+        alone = run("FloatBestOutputs", x[row : row + 1].copy(), *stored, outputs=BEST, vocabulary=20_000)
+        for one, many in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one[0], many[row])
 
 
 def test_a_vocabulary_of_nllb_is_no_multiple_of_eight() -> None:

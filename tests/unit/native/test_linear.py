@@ -138,6 +138,17 @@ def test_a_float_product_is_independent_of_batch() -> None:
         np.testing.assert_array_equal(float_linear(x[row : row + 1].copy(), weights)[0], together[row])
 
 
+@pytest.mark.parametrize("rows", [9, 17, 40])
+def test_weights_that_are_read_ahead_change_nothing(rows: int) -> None:
+    """Those of a large product are, where it has several parts of rows."""
+    x, weights = floats(rows, 520), floats(1030, 520)
+    close(float_linear(x, weights), x.astype(np.float64) @ weights.T, 1e-4)
+    values, scale = random.integers(-63, 64, (1030, 520)).astype(np.int8), floats(1030)
+    together = linear(x, values, scale)
+    for row in (0, rows - 1):
+        np.testing.assert_array_equal(linear(x[row : row + 1].copy(), values, scale)[0], together[row])
+
+
 @pytest.mark.parametrize("width", [8, 24, 13])
 @pytest.mark.parametrize("positioned", [False, True])
 def test_embeddings_are_scaled_rows_plus_positions(width: int, positioned: bool) -> None:

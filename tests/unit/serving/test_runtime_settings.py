@@ -20,16 +20,18 @@ def test_a_given_thread_count_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "threads", "layout"),
+    ("precision", "threads", "weight_bytes", "layout"),
     [
-        ("int8", 1, ThreadLayout(1, 1)),
-        ("fp32", 1, ThreadLayout(1, 1)),
-        ("int8", 2, ThreadLayout(2, 1, 16)),
-        ("fp32", 2, ThreadLayout(2, 1, 64)),
-        ("int8", 9, ThreadLayout(4, 2, 16)),
+        ("int8", 1, 30 << 20, ThreadLayout(1, 1)),
+        ("fp32", 1, 30 << 20, ThreadLayout(1, 1)),
+        ("int8", 2, 2 << 20, ThreadLayout(2, 1, 0)),
+        ("int8", 2, 30 << 20, ThreadLayout(2, 1, 16)),
+        ("int8", 2, 400 << 20, ThreadLayout(2, 1, 64)),
+        ("fp32", 2, 8 << 20, ThreadLayout(2, 1, 64)),
+        ("int8", 9, 30 << 20, ThreadLayout(4, 2, 16)),
     ],
 )
 def test_custom_operators_run_calls_side_by_side_and_share_calls_of_few_rows(
-    precision: str, threads: int, layout: ThreadLayout
+    precision: str, threads: int, weight_bytes: int, layout: ThreadLayout
 ) -> None:
-    assert RuntimeSettings(threads=threads).thread_layout(precision) == layout
+    assert RuntimeSettings(threads=threads).thread_layout(precision, weight_bytes) == layout

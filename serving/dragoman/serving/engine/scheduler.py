@@ -29,7 +29,14 @@ _SMALL_S = 1.0
 """After a small sequence others are expected for so long, and rows are kept free for them."""
 
 _ENCODE_S = 0.02
-"""About how long the sources that are encoded between two steps may take."""
+"""About how long the sources that are encoded between two steps may take …"""
+
+_ENCODE_ALONE_S = 0.1
+"""… and before the first step, when nothing runs that would wait. Sources that begin together are decoded together: a large
+model would read all its weights for each of them otherwise."""
+
+_WORTH_ENCODING = 128
+"""Tokens that are encoded in any case: the weights are read for fewer of them, too, which takes as long."""
 
 Recall = Callable[[], None]
 
@@ -54,6 +61,7 @@ class Scheduler:
         self._rows_together = min(runtime.rows_together, limits.max_rows)
         self._orders = itertools.count()
         self._encode_token_s = 0.0  # measured
+        self._begins_alone = True  # nothing ran before the newcomers that are being admitted
         self._small_until_s, self._expects_small = float("-inf"), False
 
     # What the engine calls.
@@ -67,6 +75,7 @@ class Scheduler:
         if any(not head.is_large for head in self.waiting.heads()):
             self._small_until_s = now + _SMALL_S
         self._expects_small = now < self._small_until_s
+        self._begins_alone = self.is_empty
         budgets: dict[DecodingBatch, int] = {}
         refused: set[tuple[int, bool]] = set()
         while heads := [head for head in self.waiting.heads() if (head.width, head.is_large) not in refused]:
@@ -154,7 +163,7 @@ class Scheduler:
     def _take(self, head: Sequence, ready: list[DecodingBatch], budgets: dict[DecodingBatch, int]) -> list[Sequence]:
         """Newcomers for the best of the batches that are ready, `head` first; none when it does not fit."""
         batch = ready[0]
-        budget = budgets.get(batch, self._encode_budget())
+        budget = budgets[batch] if batch in budgets else self._encode_budget()
         fair = -(-len(self.waiting) // len(ready))
         room = _Room(self, batch, head.is_large, min(fair, batch.share - len(batch)))
         newcomers = self.waiting.take(head, room.take, budget)
@@ -167,7 +176,10 @@ class Scheduler:
 
     def _encode_budget(self) -> int:
         budget = self._limits.encode_tokens_per_step // self.calls_at_once
-        return min(budget, max(int(_ENCODE_S / self._encode_token_s), 1)) if self._encode_token_s else budget
+        if not self._encode_token_s:
+            return budget
+        seconds = _ENCODE_ALONE_S if self._begins_alone else _ENCODE_S
+        return min(budget, max(int(seconds / self._encode_token_s), _WORTH_ENCODING))
 
     def rows_for(self, large: bool) -> int:
         """Rows that more sequences of this kind may take now."""

@@ -13,9 +13,15 @@ __all__ = ["Device", "RuntimeSettings", "ThreadLayout"]
 Device = Literal["cpu", "cuda", "tensorrt"]
 
 _TOGETHER = {"int8": 16}
-_TOGETHER_IN_FLOAT = 64
+_TOGETHER_IN_FLOAT = _TOGETHER_IF_LARGE = 64
 """Rows up to which one call that two threads share was faster than two calls of half the rows. With few rows a
 product takes as long as reading its weights does, and two calls read them twice; with many, searches run beside calls."""
+
+_SMALL_BYTES = 8 << 20
+"""Integer calls of a model whose large weights take no more are so short that nothing is gained by sharing one."""
+
+_LARGE_BYTES = 64 << 20
+"""Weights that no cache holds come from memory for every call."""
 
 _MOST_CALLS = 4
 """Between calls there is Python, one thread at a time."""
@@ -37,11 +43,14 @@ class RuntimeSettings:
         cores = len(os.sched_getaffinity(0))
         return self.threads or (max(cores - 1, 1) if precision == "int8" else cores)
 
-    def thread_layout(self, precision: Precision) -> ThreadLayout:
-        """For the custom operators: calls side by side, and threads that help where there are fewer calls than threads."""
+    def thread_layout(self, precision: Precision, weight_bytes: int) -> ThreadLayout:
+        """For the custom operators: calls side by side, and threads that help where there are fewer calls than threads.
+
+        `weight_bytes`: of the large weights that a decoder step reads.
+        """
         threads = self.thread_count(precision)
         calls = min(threads, _MOST_CALLS)
-        return ThreadLayout(calls, threads // calls, _TOGETHER.get(precision, _TOGETHER_IN_FLOAT) if calls > 1 else 0)
+        return ThreadLayout(calls, threads // calls, _rows_together(precision, weight_bytes) if calls > 1 else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +61,11 @@ class ThreadLayout:
     calls_at_once: int
     threads_a_call: int
     rows_together: int = 0
+
+
+def _rows_together(precision: Precision, weight_bytes: int) -> int:
+    if precision not in _TOGETHER:
+        return _TOGETHER_IN_FLOAT
+    if weight_bytes > _LARGE_BYTES:
+        return _TOGETHER_IF_LARGE
+    return _TOGETHER[precision] if weight_bytes > _SMALL_BYTES else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman import native
-from dragoman.bundle.manifest import Manifest
+from dragoman.bundle.manifest import Graph, Manifest
 from dragoman.errors import ServeError
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts
 from dragoman.serving.engine.runtime import Decoder, Encoded
@@ -39,7 +40,7 @@ class NativeRuntime:
                 "--lowering portable"
             )
         self._sessions = BundleSessions(bundle, manifest, "native", settings, threads=1, operators=library)
-        threads = settings.thread_layout(manifest.precision)
+        threads = settings.thread_layout(manifest.precision, _weight_bytes(self._sessions.decoder_graph))
         self.calls_at_once, self.rows_together = threads.calls_at_once, threads.rows_together
         self.computing = _thread_pool(library, threads)
         self.layout = self._sessions.layout("self_cache")
@@ -81,6 +82,11 @@ def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.int
         positions = np.arange(len(ids), dtype=np.int32) - starts.repeat(lengths)
     inputs = {"source_ids": ids, "source_positions": positions, "source_starts": starts, "source_lengths": lengths}
     return inputs, lengths
+
+
+def _weight_bytes(graph: Graph) -> int:
+    """Of the large weights that a call reads."""
+    return sum(math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in set(graph.large_weights))
 
 
 def _thread_pool(library: Path, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
