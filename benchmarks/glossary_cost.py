@@ -2,7 +2,8 @@
 
 PAIRS.tsv has a source, a tab and its reference in each line. Terms are words of the references, drawn from a seed: those
 that a glossary would ask for. In one process, without Triton. Prints the median of the ratios with their quartiles, how many
-terms translations have, and their BLEU.
+terms translations have, and their BLEU; then, of terms that the alignment of the reference links with one word of the source
+and no other, how many stand where the translation looks at that word.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import platform
 import random
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
@@ -18,8 +20,11 @@ from typing import NamedTuple
 import sacrebleu
 
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Sequence
+from dragoman.serving.engine import ForcedTarget, Forcing, Sequence
 from dragoman.serving.in_process import LoadedModel, open_model
+from dragoman.serving.runtime.settings import RuntimeSettings
+from dragoman.serving.text.aligning import Side, links_between
+from dragoman.serving.text.links import Link
 
 __all__ = ["main"]
 
@@ -62,6 +67,63 @@ def translate(model: LoadedModel, sources: list[tuple[int, ...]], options: list[
     return Translated(texts, wall_s, sum(sequence.steps for sequence in sequences))
 
 
+def links_of(model: LoadedModel, source: str, target: ForcedTarget) -> tuple[Link, ...]:
+    """Words of a source and of a target that the model has read."""
+    tokenizer = model.tokenizer
+    read = Side(tokenizer.decode(target.tokens), tokenizer.target_spans(target.tokens))
+    return links_between(Side(source, tokenizer.source_spans(source)), read, target.alignment)
+
+
+def linked_terms(model: LoadedModel, source: str, target: ForcedTarget) -> list[tuple[str, tuple[int, int]]]:
+    """Words of a reference, each with the word of the source that it is linked with, where both are linked with no other."""
+    links, text = links_of(model, source, target), model.tokenizer.decode(target.tokens)
+    words = Counter((link.target_start, link.target_end) for link in links)
+    sources = Counter((link.source_start, link.source_end) for link in links)
+    return [
+        (text[slice(*word)], own)
+        for link in links
+        if words[word := (link.target_start, link.target_end)] == sources[own := (link.source_start, link.source_end)] == 1
+        and word[1] - word[0] >= _FEWEST_LETTERS
+        and text.count(text[slice(*word)]) == 1
+    ]
+
+
+def placement(model: LoadedModel, pairs: list[tuple[str, str]], count: int) -> str:
+    """Shares of the terms that stand at the right place, of those that are there: without terms in the search, and with."""
+    encode, end = model.tokenizer.encode_target, model.manifest.tokens.eos
+    sources = [tuple(model.tokenizer.encode(source)) for source, _ in pairs]
+    read = [
+        Sequence(source, forcing=Forcing(targets=((*encode(reference), end),)))
+        for source, (_, reference) in zip(sources, pairs, strict=True)
+    ]
+    model.run(read)
+    dice = random.Random(count)
+    found = [linked_terms(model, source, one.forced[0]) for (source, _), one in zip(pairs, read, strict=True)]
+    chosen = [(at, dice.sample(terms, count)) for at, terms in enumerate(found) if len(terms) >= count]
+    shares = []
+    for is_constrained in (False, True):
+        options = [
+            DecodingOptions(beam_size=BEAM, phrases=tuple((tuple(encode(term)),) for term, _ in terms if is_constrained))
+            for _, terms in chosen
+        ]
+        aligned = Forcing(best_only=True, scores=False)
+        answers = [Sequence(sources[at], each, forcing=aligned) for (at, _), each in zip(chosen, options, strict=True)]
+        model.run(answers)
+        there = right = 0
+        for (at, terms), answer in zip(chosen, answers, strict=True):
+            text, links = (
+                model.tokenizer.decode(answer.hypotheses[0].tokens),
+                links_of(model, pairs[at][0], answer.forced[0]),
+            )
+            for term, own in terms:
+                if (start := text.find(term)) >= 0:
+                    there += 1
+                    here = [link for link in links if link.target_start < start + len(term) and link.target_end > start]
+                    right += own in [(link.source_start, link.source_end) for link in here]
+        shares.append(f"{right / max(there, 1):.1%} of {there}")
+    return f"| {count} | {len(chosen)} | {shares[0]} | {shares[1]} |"
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -69,8 +131,11 @@ def main() -> None:
     parser.add_argument("pairs", type=Path)
     parser.add_argument("--sentences", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=0, help="of the engine (0: as a server has)")
+    parser.add_argument("--placed", type=int, default=800, help="sentences of the second table")
     arguments = parser.parse_args()
-    model, pairs = open_model(arguments.bundle), read_pairs(arguments.pairs, arguments.sentences)
+    model = open_model(arguments.bundle, RuntimeSettings(threads=arguments.threads))
+    pairs = read_pairs(arguments.pairs, arguments.sentences)
     machine = platform.processor() or platform.machine()
     print(f"{arguments.bundle}: {model.manifest.precision}, {len(pairs)} sentences, {arguments.rounds} rounds, {machine}")
     print("| terms | time, ratio (quartiles) | steps, ratio | hit rate | with terms | BLEU | with terms |")
@@ -98,6 +163,10 @@ def main() -> None:
             f"| {count} | {middle:.2f} ({low:.2f} to {high:.2f}) | {constrained.steps / free.steps:.2f} "
             f"| {hits(free):.1%} | {hits(constrained):.1%} | {bleu[0]:.1f} | {bleu[1]:.1f} |"
         )
+
+    print("\n| terms | sentences | at the right place without | with |\n|---|---|---|---|")
+    for count in TERMS:
+        print(placement(model, read_pairs(arguments.pairs, arguments.placed), count))
 
 
 if __name__ == "__main__":

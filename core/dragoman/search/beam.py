@@ -26,6 +26,10 @@ _NEVER = np.float32(-1.0e9)
 _SCORED_TOGETHER = 4
 """Scored tokens come in multiples of this, so that steps have few shapes."""
 
+_LONGER = 3
+"""Tokens that a row with all phrases may have more than the best that has ended. Of the first 800 sentences of Tatoeba with
+three terms this gives the best BLEU; waiting for all rows costs a quarter more steps, and 3.6 points."""
+
 _NONE: Mapping[int, list[Candidate]] = {}
 
 _TABLE = 64
@@ -206,24 +210,41 @@ class BeamBatch(SearchBatch):
         tracker, width = self._trackers[sequence], self.width
         if tracker is None:
             raise RuntimeError("the sequence has no phrases")
-        whole = [one for one in candidates if tracker.is_complete(one)]
-        ending = [one for one in whole[:width] if over or one.token in self._ends]
+        missing = [tracker.missing(state) for _, _, _, state in candidates]
+        whole = [one for one, lacks in zip(candidates, missing, strict=True) if not lacks]
+        ending = [one for one in whole[:width] if over or one[2] in self._ends]
         if over and not ending and not self._ended[sequence]:
-            furthest = max(map(tracker.bank, candidates), default=0)
-            ending = [one for one in candidates if tracker.bank(one) == furthest][:width]
+            fewest = min(missing, default=0)
+            ending = [one for one, lacks in zip(candidates, missing, strict=True) if lacks == fewest][:width]
         if ending:
-            self._end(sequence, [(np.float32(one.score), one.row, one.token) for one in ending])
+            self._end(sequence, [(np.float32(score), row, token) for score, row, token, _ in ending])
         chosen = tracker.kept(candidates)
         if not chosen:  # everything is forbidden
-            chosen = [Candidate(float(_NEVER), 0, self._history[sequence][0][-1], 0)]
-        dead = chosen[-1]._replace(score=float(_NEVER))
-        chosen += [dead] * (width - len(chosen))
+            chosen = [(float(_NEVER), 0, self._history[sequence][0][-1], 0)]
+        chosen += [(float(_NEVER), *chosen[-1][1:])] * (width - len(chosen))
         tracker.go_on(chosen)
-        parents, tokens = [one.row for one in chosen], [one.token for one in chosen]
-        self._scores[sequence] = [one.score for one in chosen]
+        parents, tokens = [row for _, row, _, _ in chosen], [token for _, _, token, _ in chosen]
+        self._scores[sequence] = [score for score, _, _, _ in chosen]
         self._parents[sequence], self._fed[sequence] = parents, tokens
         self._extend(sequence, parents, tokens)
+        if self._floor[sequence] != _NEVER and not self._may_improve(sequence, chosen):
+            self._stops[sequence] = True
         return bool(ending)
+
+    def _may_improve(self, sequence: int, rows: list[Candidate]) -> bool:
+        """Whether one of the rows of a sequence with phrases may still beat what it has.
+
+        Rows that lack phrases score better than those that paid for them, and the longer they go on the worse they end: they
+        are not waited for where they would become longer than the best that has ended.
+        """
+        tracker, options = self._trackers[sequence], self._options[sequence]
+        if tracker is None or options.early_stopping == "never":
+            return True
+        length = len(self._history[sequence][0]) - 1
+        room = len(self._ended[sequence][0].tokens) + _LONGER - length
+        best = next((score for score, _, _, state in rows if tracker.missing(state) <= max(room, 0)), None)
+        divisor = self._divisor[sequence, length - len(options.prefix)]
+        return best is not None and bool(best / divisor > self._floor[sequence])
 
     def _extend(self, sequence: int, parents: list[int], tokens: list[int]) -> None:
         history = self._history[sequence]

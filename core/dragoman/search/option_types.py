@@ -17,6 +17,7 @@ __all__ = [
     "Boolean",
     "Choice",
     "Integer",
+    "IntegerList",
     "Number",
     "OptionType",
     "Phrases",
@@ -64,6 +65,27 @@ class Integer:
 
     def __str__(self) -> str:
         return f"a whole number between {self.least} and {self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerList:
+    """At most `most` whole numbers."""
+
+    most: int
+    each: Integer
+
+    def read(self, name: str, value: object) -> tuple[int, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise _wrong(name, value, self, "has the wrong type: it")
+        if len(value) > self.most:
+            raise _wrong(name, value, self)
+        for one in value:
+            if not isinstance(one, int) or isinstance(one, bool) or not self.each.least <= one <= self.each.most:
+                raise InvalidRequest(f"option {name} has {shown(one)}; it must be {self}")
+        return tuple(value)
+
+    def __str__(self) -> str:
+        return f"a list of at most {self.most} whole numbers between {self.each.least} and {self.each.most}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,9 @@ class _State(NamedTuple):
 class PhraseTable:
     """What a token does to a row, for one set of phrases. States are found as they are met and numbered from 0."""
 
-    def __init__(self, phrases: Phrases) -> None:
-        self._phrases = phrases
+    def __init__(self, phrases: Phrases, ends: frozenset[int] = frozenset()) -> None:
+        """`ends`: tokens that end a row, which so stays where it is."""
+        self._phrases, self._ends = phrases, ends
         self._weights = [max(map(len, alternatives)) for alternatives in phrases]
         self.most = sum(self._weights)
         """The bank of rows that have everything."""
@@ -50,14 +51,18 @@ class PhraseTable:
         """By state: tokens that would bring a row further."""
         self.bank: list[int] = []
         """By state: how many phrase tokens a row has."""
-        self._relevant: list[frozenset[int]] = []
-        self._otherwise: list[int] = []  # by state: what follows after a token that is not relevant, as most are not
+        self.relevant: list[frozenset[int]] = []
+        """By state: tokens after which something else follows than after others …"""
+        self.otherwise: list[int] = []
+        """… and the state after those others, as most are."""
         self._number(_State(0, ()))
 
     def next(self, state: int, token: int) -> int:
         """The state of a row after one more token."""
-        if token not in self._relevant[state]:
-            return self._otherwise[state]
+        if token not in self.relevant[state]:
+            return self.otherwise[state]
+        if token in self._ends:
+            return state
         key = state, token
         found = self._next.get(key)
         if found is None:
@@ -94,10 +99,10 @@ class PhraseTable:
             self.bank.append(met + max((count for _, _, count in state.begun), default=0))
             self.following.append(tuple(dict.fromkeys(self._wanted(state))))
             begins = {tokens[0] for phrase in self._missing(state) for tokens in self._phrases[phrase]}
-            self._relevant.append(frozenset(begins.union(self.following[-1])))
-            self._otherwise.append(number)
+            self.relevant.append(self._ends.union(begins, self.following[-1]))
+            self.otherwise.append(number)
             if state.begun:
-                self._otherwise[number] = self._number(_State(state.met, ()))
+                self.otherwise[number] = self._number(_State(state.met, ()))
         return number
 
     def _wanted(self, state: _State) -> Iterable[int]:
@@ -111,19 +116,13 @@ class PhraseTable:
 
 
 @functools.lru_cache(maxsize=64)
-def phrase_table(phrases: Phrases) -> PhraseTable:
+def phrase_table(phrases: Phrases, ends: frozenset[int]) -> PhraseTable:
     """Sequences with the same phrases, such as a request that comes again, share what was found out about them."""
-    return PhraseTable(phrases)
+    return PhraseTable(phrases, ends)
 
 
-class Candidate(NamedTuple):
-    """A row of the last step with one more token."""
-
-    score: float
-    row: int
-    token: int
-    state: int
-
+Candidate = tuple[float, int, int, int]
+"""A row of the last step with one more token: score, row, token, state. A plain tuple: most are made only to be dropped."""
 
 _score = operator.itemgetter(0)
 
@@ -131,9 +130,9 @@ _score = operator.itemgetter(0)
 class PhraseTracker:
     """The rows of one sequence and the phrases that they have."""
 
-    def __init__(self, phrases: Phrases, ends: Collection[int], width: int) -> None:
+    def __init__(self, phrases: Phrases, ends: frozenset[int], width: int) -> None:
         # Many phrases have more states than should be kept longer than the sequence.
-        self._table = phrase_table(phrases) if len(phrases) <= _FEW_PHRASES else PhraseTable(phrases)
+        self._table = (phrase_table if len(phrases) <= _FEW_PHRASES else PhraseTable)(phrases, ends)
         self._ends, self._width = ends, width
         self._rows = [0] * width
 
@@ -144,38 +143,35 @@ class PhraseTracker:
 
     def candidates(self, tokens: Sequence[list[int]], scores: Sequence[list[float]], dead: float) -> list[Candidate]:
         """Best first: `tokens` and `scores` (rows, any number) of the rows that may be continued; one may be named twice."""
-        following, found = self._table.next, []
+        table, found = self._table, list[Candidate]()
         for row, (next_tokens, sums, state) in enumerate(zip(tokens, scores, self._rows, strict=True)):
-            seen: set[int] = set()
+            relevant, otherwise, seen = table.relevant[state], table.otherwise[state], set[int]()
             for token, score in zip(next_tokens, sums, strict=True):
-                if score > dead and token not in seen:
+                if token not in relevant:  # and so not among the scored ones, which may be there twice
+                    if score > dead:
+                        found.append((score, row, token, otherwise))
+                elif score > dead and token not in seen:
                     seen.add(token)
-                    found.append(Candidate(score, row, token, state if token in self._ends else following(state, token)))
+                    found.append((score, row, token, table.next(state, token)))
         found.sort(key=_score, reverse=True)  # stable: of equal ones the lower row, and its better token
         return found
 
-    def is_complete(self, candidate: Candidate) -> bool:
-        return self._table.bank[candidate.state] == self._table.most
-
-    def bank(self, candidate: Candidate) -> int:
-        return self._table.bank[candidate.state]
+    def missing(self, state: int) -> int:
+        """How many phrase tokens a row in this state lacks."""
+        return self._table.most - self._table.bank[state]
 
     def kept(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The beam's next rows, best first, of `candidates`, best first.
 
         A row without all phrases for which it is time to end is given up: it could only append them to a whole sentence.
         """
-        bank = self._table.bank
-        best: dict[int, Candidate] = {}
-        for one in candidates:
-            best.setdefault(one.row, one)
-        late = {one.row for one in best.values() if one.token in self._ends and not self.is_complete(one)}
-        going = [one for one in candidates if one.token not in self._ends]
-        banks: dict[int, list[Candidate]] = {}
-        for one in [one for one in going if one.row not in late] or going:  # by the best of each
-            held = banks.setdefault(bank[one.state], [])
-            if len(held) < self._width:
-                held.append(one)
+        ends, seen, late = self._ends, set[int](), set[int]()
+        for _, row, token, state in candidates:
+            if row not in seen:
+                seen.add(row)
+                if token in ends and self.missing(state):
+                    late.add(row)
+        banks = self._banks(candidates, late) or self._banks(candidates, ())
         if not banks:
             return []
         chosen = [banks[max(banks)].pop(0)]
@@ -188,9 +184,21 @@ class PhraseTracker:
         chosen.sort(key=_score, reverse=True)
         return chosen
 
+    def _banks(self, candidates: Sequence[Candidate], late: Collection[int]) -> dict[int, list[Candidate]]:
+        """By bank the best of those that do not end, best first; rows that are `late` are left out."""
+        bank, ends, width = self._table.bank, self._ends, self._width
+        banks: dict[int, list[Candidate]] = {}
+        for one in candidates:
+            _, row, token, state = one
+            if token not in ends and row not in late:
+                held = banks.setdefault(bank[state], [])
+                if len(held) < width:
+                    held.append(one)
+        return banks
+
     def go_on(self, chosen: Sequence[Candidate]) -> None:
         """These are the rows now."""
-        self._rows = [one.state for one in chosen]
+        self._rows = [state for _, _, _, state in chosen]
 
     def feed(self, token: int) -> None:
         """All rows have one more token, of the prefix."""
