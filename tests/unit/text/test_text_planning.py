@@ -56,6 +56,29 @@ def test_sentences_are_joined_with_their_own_spacing() -> None:
     assert joined(document, ["A.", "B.", "C."]) == " A.  B.\n\n\tC. "
 
 
+@pytest.mark.parametrize(
+    ("text", "gaps"),
+    [
+        ("今天天气很好。我们去公园吧！", ("", " ", "")),
+        ("“你要去哪儿？”她问。\n　　走了。我不知道。", ("", " ", "\n\u3000\u3000", " ", "")),
+        ("首都是北京。The capital is Beijing. 好。", ("", " ", " ", "")),
+    ],
+)
+def test_sentences_of_a_language_without_spaces_get_them_in_one_that_has_them(text: str, gaps: tuple[str, ...]) -> None:
+    document = planned(text, len, 50, language="zh", spaced=True)
+    assert document.gaps == gaps
+    assert planned(text, len, 50, language="zh").gaps == tuple(
+        "" if gap == " " and at in document.added else gap for at, gap in enumerate(gaps)
+    )
+    assert sum(map(document.source_gap, range(len(gaps)))) + sum(len(part.text) for part in document.parts) == len(text)
+
+
+def test_a_long_sentence_of_a_language_without_spaces_gets_them_at_its_clauses() -> None:
+    document = planned("今天天气很好，我们去公园，他不来。", len, 8, language="zh", spaced=True)
+    assert [part.text[-1] for part in document.parts] == ["，", "，", "。"]
+    assert document.gaps == ("", " ", " ", "")
+
+
 def test_lines_are_parts_when_requested() -> None:
     document = planned("One. Two.\r\n\r\n  Three.", words, 10, segmentation="line")
     assert [part.text for part in document.parts] == ["One. Two.", "Three."]

@@ -28,6 +28,7 @@ from dragoman.serving.text.glossary import read_glossary
 from dragoman.serving.text.placeholders import StandIns
 from dragoman.serving.text.planning import Splitting, plan_document
 from dragoman.serving.text.protection import Protection
+from dragoman.serving.text.sentence_rules import has_spaces
 
 __all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
 
@@ -83,10 +84,11 @@ class LoadedBundle:
                 options.split or self.manifest.segmentation,
                 refuse_long=options.split == "none",
                 language=options.source_language or self.manifest.model.source_language,
+                spaced=has_spaces(options.target_language or self.manifest.model.target_language),
             ),
             language + options.task_prefix,
         )
-        return document
+        return dataclasses.replace(document, start=len(language)) if language else document
 
     def plan_whole(self, text: str, options: RequestOptions) -> Document:
         """The text as one part, as it is; InvalidRequest when it is longer than the model takes."""

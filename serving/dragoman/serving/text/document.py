@@ -41,9 +41,17 @@ class Part:
 class Document:
     """Parts to translate, each within the model's limit, and the source around them: one gap more than parts.
 
-    `lead` is what the text began with and every part needs before it: a language token (`>>deu<<`).
+    `lead` is what every part needs before it: a language token that the text began with (`>>deu<<`), and a task's prefix.
+    `start`: the character of the text where the first gap begins, behind the language token. `added`: numbers of gaps that
+    are a space which the text does not have: languages without spaces have none between sentences, either.
     """
 
     parts: tuple[Part, ...]
     gaps: tuple[str, ...]
     lead: str = ""
+    start: int = 0
+    added: frozenset[int] = frozenset()
+
+    def source_gap(self, number: int) -> int:
+        """How many characters of the text this gap is."""
+        return 0 if number in self.added else len(self.gaps[number])

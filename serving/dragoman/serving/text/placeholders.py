@@ -18,12 +18,14 @@ _UNITS = (
     "km/h|kWh|kHz|MHz|GHz|min|Mbit|Gbit|kB|MB|GB|TB|km|cm|mm|nm|kg|mg|ml|cl|dl|kW|MW|mAh|ms|Hz|lb|oz|ft|°C|°F|°|µm|m²|m³"
     "|m|g|l|h|s|W|V|%|‰|€|\\$|£"
 )
+_WIDE = "，。、；：！？（）［］｛｝《》「」『』【】“”‘’…\u3000"
+"""No link has them: in languages without spaces they stand directly behind it."""
 _PLACEHOLDER = re.compile(
     "|".join(
         (
             r"`[^`\n]{1,200}`",  # code
-            r"(?:https?|ftp)://[^\s<>\"']{1,2000}[^\s<>\"'.,;:!?)\]}]",
-            r"\bwww\.[^\s<>\"']{1,500}[^\s<>\"'.,;:!?)\]}]",
+            rf"(?:https?|ftp)://[^\s<>\"'{_WIDE}]{{1,2000}}[^\s<>\"'{_WIDE}.,;:!?)\]}}]",
+            rf"\bwww\.[^\s<>\"'{_WIDE}]{{1,500}}[^\s<>\"'{_WIDE}.,;:!?)\]}}]",
             r"\b[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,8}\b",
             r"\{\{[^{}\n]{1,100}\}\}",
             r"\$?\{[^{}\n]{1,100}\}",

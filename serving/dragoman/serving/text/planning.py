@@ -6,6 +6,7 @@ model could take is tokenised at all. It runs in slices, so that a long text doe
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
@@ -14,22 +15,29 @@ from dragoman.errors import InvalidRequest
 from dragoman.serving.text.blocks import Block, Blocks
 from dragoman.serving.text.document import Document, Part
 from dragoman.serving.text.fitting import Measure, pieces
+from dragoman.serving.text.sentence_rules import CLOSING
 from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentence_spans, stripped_span
 
 __all__ = ["Splitting", "plan_document"]
 
 _Span = tuple[int, int]
+_FEW = 8
+_CLOSING = f"{CLOSING}…‥"
 _SHORT = 512
 """Characters. A longer text is worth looking for sentences in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How blocks are split. `language` is the source's, in BCP 47; `refuse_long`: what is too long is not split further."""
+    """How blocks are split. `language` is the source's, in BCP 47; `refuse_long`: what is too long is not split further.
+
+    `spaced`: the translation's language has spaces between sentences, also where the source's has none.
+    """
 
     segmentation: Segmentation = "sentence"
     refuse_long: bool = False
     language: str | None = None
+    spaced: bool = False
 
 
 def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: str = "") -> Generator[None, None, Document]:
@@ -66,7 +74,7 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
         if span is None:
             continue
         if measure.fits(text[slice(*span)]):
-            document.add(text[end : span[0]], block.part(*span))
+            document.add(_gap(text, end, span[0], splitting), block.part(*span), span[0] - end)
             end = span[1]
             continue
         if splitting.refuse_long:
@@ -78,9 +86,17 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             if piece is None:
                 yield
             else:
-                document.add(text[end : piece[0]], block.part(*piece))
+                document.add(_gap(text, end, piece[0], splitting), block.part(*piece), piece[0] - end)
                 end = piece[1]
     document.skip(text[end:])
+
+
+def _gap(text: str, end: int, start: int, splitting: Splitting) -> str:
+    """What stands between two parts, of which one ends and the other starts there."""
+    if start > end or not splitting.spaced:
+        return text[end:start]
+    before = text[max(end - _FEW, 0) : end].rstrip(_CLOSING)  # nothing before the first part
+    return " " if before and unicodedata.east_asian_width(before[-1]) in {"W", "F"} else ""
 
 
 def _spans(text: str, splitting: Splitting) -> Iterator[_Span | None]:
@@ -101,16 +117,20 @@ class _Builder:
         self._parts: list[Part] = []
         self._gaps: list[str] = []
         self._gap: list[str] = []
+        self._added: set[int] = set()
 
     def skip(self, gap: str) -> None:
         """Source that stays as it is."""
         self._gap.append(gap)
 
-    def add(self, gap: str, part: Part) -> None:
-        """The next part, and the source before it."""
+    def add(self, gap: str, part: Part, characters: int) -> None:
+        """The next part, and what stands before it, which is so many characters of the source."""
+        if gap and not characters:
+            self._added.add(len(self._parts))
         self._gaps.append("".join((*self._gap, gap)))
         self._gap = []
         self._parts.append(part)
 
     def built(self, gap: str) -> Document:
-        return Document(tuple(self._parts), (*self._gaps, "".join((*self._gap, gap))), self._lead)
+        gaps = (*self._gaps, "".join((*self._gap, gap)))
+        return Document(tuple(self._parts), gaps, self._lead, added=frozenset(self._added))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dragoman.bundle.language_codes import parse_tag
 
-__all__ = ["CLOSING", "OPENING", "WIDE_MARKS", "SentenceRules", "rules_for"]
+__all__ = ["CLOSING", "OPENING", "WIDE_MARKS", "SentenceRules", "has_spaces", "rules_for"]
 
 OPENING = "\"'“‘„‚«‹»›([{（【「『〈《¿¡–—-"
 CLOSING = "\"'”’“‘»›«‹)]}）】」』〉》"
@@ -86,6 +86,7 @@ _STARTERS = {
 _ORDINAL_DOTS = _words("de da nb nn no fi et hu cs sk pl hr sr sl bs lv tr is fo eu")
 """Languages that write 3. for "third"."""
 _WITHOUT_STOPS = _words("th lo")
+_WITHOUT_SPACES = _words("zh yue wuu lzh ja th lo km my")
 _MORE_MARKS = {"el": ";;", "hy": ":"}
 """The Greek question mark is a semicolon; many write the Armenian full stop as a colon."""
 _NUMERALS = frozenset("IVX")
@@ -124,6 +125,13 @@ class SentenceRules:
         if lowered.endswith("str") and following[:1].isdigit():
             return False  # Hauptstr. 5
         return starter or lowered not in self.may_end
+
+
+@functools.lru_cache(maxsize=256)
+def has_spaces(language: str | None) -> bool:
+    """Whether a language, in any spelling, has spaces between sentences; most have."""
+    tag = parse_tag(language) if language else None
+    return tag is None or tag.language not in _WITHOUT_SPACES
 
 
 @functools.lru_cache(maxsize=256)
