@@ -72,16 +72,18 @@ class FakeReader:
         self._decoder, self._read = runtime.decoder(1, 1), 0
         self._decoder.join(encoded, [0], [target_tokens])
 
-    def read(self, tokens: Sequence[int], targets: Sequence[int], candidates: int) -> ForcedPiece:
+    def read(self, tokens: Sequence[int], targets: Sequence[int] | None, candidates: int) -> ForcedPiece:
         log_probs, alignment = np.zeros(len(tokens), np.float32), np.zeros((len(tokens), self._source), np.float32)
         best = []
-        for at, (token, target) in enumerate(zip(tokens, targets, strict=True)):
+        for at, (token, target) in enumerate(zip(tokens, targets or tokens, strict=True)):
             fed, position = np.array([[token]]), np.array([self._read])
             top = self._decoder.step(fed, position, np.zeros((1, 1), np.int64), self._vocabulary)
             log_probs[at] = top.log_probs[0][top.tokens[0] == target][0]
             alignment[at, min(self._read, self._source - 1)] = 1.0
             best.append((top.tokens[0, :candidates], top.log_probs[0, :candidates]))
             self._read += 1
+        if targets is None:
+            return ForcedPiece(log_probs[:0], alignment, np.empty((0, 0), np.int64), np.empty((0, 0), np.float32))
         return ForcedPiece(log_probs, alignment, np.stack([one for one, _ in best]), np.stack([one for _, one in best]))
 
 
@@ -102,6 +104,10 @@ class FakeDecoder:
         self._sources += [encoded.cross[0][index][: encoded.lengths[index]] for index in indices]
         self._rows += [[_NOTHING] * self.width for _ in indices]
         self.reserve(max(target_tokens))
+
+    def encoded(self, sequence: int) -> Encoded | None:
+        source = self._sources[sequence]
+        return Encoded([source[None]], np.array([len(source)], np.int32))
 
     def leave(self, sequence: int) -> None:
         for column in (self._sources, self._rows):

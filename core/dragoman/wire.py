@@ -12,6 +12,7 @@ from enum import Enum
 
 __all__ = [
     "ALIGNMENT_FIELD",
+    "ALTERNATIVES_FIELD",
     "BUNDLE_FIELDS",
     "CHECK_FIELDS",
     "DECODER",
@@ -98,6 +99,13 @@ split into), `cached`, `finish` ("eos" | "length")."""
 
 ALIGNMENT_FIELD = "alignment"
 """In a text of DETAILS, of requests with `alignment`: for each hypothesis its links, four places of characters each."""
+ALTERNATIVES_FIELD = "alternatives_at"
+"""In a text of DETAILS, of requests with `alternatives_at`: for each place an object, or null where no token stands.
+
+`start`, `end`, `text` and `log_probability` of the token there, `prefix` (the ids of those before it in its sentence),
+`source` (where that sentence is in the text) and `tokens`, the most probable ones there: `token`, `text` and
+`log_probability`."""
+
 CHECK_FIELDS = ("suspicious", "sentences")
 """Of each text, when `on_suspicion` is not "ignore": how many sentences were suspicious, and for each of the first 256
 `length_ratio`, `coverage`, `suspicions` ("short" | "long" | "repetition" | "unfinished" | "uncovered") and `second`

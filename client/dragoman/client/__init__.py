@@ -6,7 +6,17 @@ from dragoman.client.client_decoding import ClientDecoding
 from dragoman.client.files import FileReport
 from dragoman.client.hooks import Best, Processor, Step
 from dragoman.client.options import RequestOptions, ScoreOptions
-from dragoman.client.results import Alternative, Link, Score, SentenceCheck, Timings, TokenScore, Translation
+from dragoman.client.results import (
+    Alternative,
+    Alternatives,
+    Link,
+    Score,
+    SentenceCheck,
+    Timings,
+    TokenAlternative,
+    TokenScore,
+    Translation,
+)
 from dragoman.client.retry import RetryPolicy
 from dragoman.client.streams import AsyncTranslationStream, TranslationStream
 from dragoman.client.translator import Translator
@@ -15,6 +25,7 @@ from dragoman.client.windows import Window
 __all__ = [
     "TLS",
     "Alternative",
+    "Alternatives",
     "AsyncTranslationStream",
     "AsyncTranslator",
     "Best",
@@ -29,6 +40,7 @@ __all__ = [
     "SentenceCheck",
     "Step",
     "Timings",
+    "TokenAlternative",
     "TokenScore",
     "Translation",
     "TranslationStream",

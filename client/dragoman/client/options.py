@@ -59,6 +59,8 @@ class RequestOptions(TypedDict, total=False):
     task_prefix: str | None
     split: Segmentation | None
     alignment: bool | None
+    alternatives_at: Sequence[int] | None
+    num_alternatives: int | None
     format: Literal["text", "html"] | None
     placeholders: bool | None
     glossary: str | Sequence[tuple[str, str]] | Mapping[str, str] | None
@@ -156,6 +158,10 @@ def check_options(options: RequestOptions, model: str | None, timeout_s: float) 
     sent = {name: value for name, value in given.items() if name in _SENT}
     if isinstance(terms := given.get("glossary"), Mapping):
         sent["glossary"] = list(terms.items())
+    if (places := given.get("alternatives_at")) is not None:
+        if not isinstance(places, Sequence):
+            raise InvalidRequest(f"alternatives_at={places!r} must be a list of characters of the translation")
+        sent["alternatives_at"] = list(places)
     return CheckedOptions(sent, _timeout_s(given.get("timeout_s", timeout_s)), model)
 
 

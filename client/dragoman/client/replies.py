@@ -8,8 +8,18 @@ from typing import Any
 
 from dragoman.client.failures import Failure, read_error
 from dragoman.client.messages import Reply, foreign_answer
-from dragoman.client.results import Alternative, Link, Score, SentenceCheck, Timings, TokenScore, Translation
-from dragoman.wire import ALIGNMENT_FIELD, SCORED_FIELDS, ErrorCode
+from dragoman.client.results import (
+    Alternative,
+    Alternatives,
+    Link,
+    Score,
+    SentenceCheck,
+    Timings,
+    TokenAlternative,
+    TokenScore,
+    Translation,
+)
+from dragoman.wire import ALIGNMENT_FIELD, ALTERNATIVES_FIELD, SCORED_FIELDS, ErrorCode
 
 __all__ = ["read_chunk", "read_refusal", "read_scores", "read_streamed", "read_translations"]
 
@@ -92,6 +102,7 @@ def _translation(
         suspicious=int(about.get("suspicious", 0)),
         sentences=_checks(about.get("sentences", ())),
         alignment=best.alignment,
+        alternatives_at=_alternatives(about),
     )
 
 
@@ -101,6 +112,31 @@ def _links(about: dict[str, Any]) -> list[tuple[Link, ...]]:
         return [tuple(Link(*map(int, one)) for one in links) for links in about.get(ALIGNMENT_FIELD, ())]
     except (TypeError, ValueError) as error:
         raise foreign_answer(f"its alignment can't be read ({error!r})") from None
+
+
+def _alternatives(about: dict[str, Any]) -> tuple[Alternatives | None, ...]:
+    """What else could stand at places, of requests that ask for it."""
+    try:
+        return tuple(None if one is None else _place(one) for one in about.get(ALTERNATIVES_FIELD, ()))
+    except (KeyError, TypeError, ValueError) as error:
+        raise foreign_answer(f"its alternatives can't be read ({error!r})") from None
+
+
+def _place(one: dict[str, Any]) -> Alternatives:
+    source_start, source_end = map(int, one["source"])
+    return Alternatives(
+        *(
+            int(one["start"]),
+            int(one["end"]),
+            str(one["text"]),
+            float(one["log_probability"]),
+            tuple(map(int, one["prefix"])),
+        ),
+        *(source_start, source_end),
+        tokens=tuple(
+            TokenAlternative(int(each["token"]), str(each["text"]), float(each["log_probability"])) for each in one["tokens"]
+        ),
+    )
 
 
 def _checks(sentences: Iterable[dict[str, Any]]) -> tuple[SentenceCheck, ...]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Alternative", "Link", "Score", "SentenceCheck", "Timings", "TokenScore", "Translation"]
+__all__ = [
+    "Alternative",
+    "Alternatives",
+    "Link",
+    "Score",
+    "SentenceCheck",
+    "Timings",
+    "TokenAlternative",
+    "TokenScore",
+    "Translation",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,36 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenAlternative:
+    """A token that could stand at a place: its id, what it stands for, and its log-probability there.
+
+    `text` begins with the space before it; that of the end token is empty: the sentence could end there.
+    """
+
+    token: int
+    text: str
+    log_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """What could stand at a place of a translation instead of the token text[start:end], the most probable `tokens` first.
+
+    `prefix` has the ids of the tokens before it in its sentence, which is source[source_start:source_end]: translated again
+    with `prefix=[*prefix, token]`, that sentence goes on after the token that was chosen.
+    """
+
+    start: int
+    end: int
+    text: str
+    log_probability: float
+    prefix: tuple[int, ...]
+    source_start: int
+    source_end: int
+    tokens: tuple[TokenAlternative, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SentenceCheck:
     """What `on_suspicion` found of one sentence: `length_ratio` is target tokens for each source token.
 
@@ -60,6 +100,7 @@ class Translation:
     the end token. `parts` is the number of sentences a long text was split into; `finish` is "eos" when the model
     ended the sentence itself and "length" when `max_length` did; `cached`: it came from the response cache.
     With `alignment=True`, `alignment` has the links between the words of the text and of its translation.
+    With `alternatives_at=[…]`, `alternatives_at` has what else could stand at each place, None where no token stands.
     With `on_suspicion`, `suspicious` counts the sentences with a suspicious translation; `sentences` has the first 256.
     """
 
@@ -77,6 +118,7 @@ class Translation:
     suspicious: int = 0
     sentences: tuple[SentenceCheck, ...] = ()
     alignment: tuple[Link, ...] = ()
+    alternatives_at: tuple[Alternatives | None, ...] = ()
 
     def __str__(self) -> str:
         return self.text

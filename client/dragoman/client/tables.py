@@ -11,7 +11,7 @@ from rich.table import Table
 from dragoman.client.results import Translation
 from dragoman.client.status import BundleStatus, ServerStatus
 
-__all__ = ["print_hypotheses", "print_status"]
+__all__ = ["print_alternatives", "print_hypotheses", "print_status"]
 
 _WHOLE = ("server", "bundle", "model")
 """Names that are copied into the next command: on a narrow terminal other columns give way."""
@@ -35,6 +35,22 @@ def print_hypotheses(translation: Translation, number: int | None = None) -> Non
         _print(("text", *header), rows)
     else:  # a script reads one table
         _print_rows(rows)
+
+
+def print_alternatives(translation: Translation) -> None:
+    """What could stand at each place that was asked about: of every token, what the translation would be up to it."""
+    rows = [
+        (
+            str(found.start),
+            str(rank),
+            f"{one.log_probability:.4f}",
+            " ".join((translation.text[: found.start] + one.text).split()),
+        )
+        for found in translation.alternatives_at
+        if found is not None
+        for rank, one in enumerate(found.tokens, start=1)
+    ]
+    _print(("at", "rank", "log-probability", "translation up to there"), rows)
 
 
 def print_status(servers: Sequence[ServerStatus]) -> None:

@@ -30,7 +30,7 @@ from dragoman.client.pharaoh import pharaoh
 from dragoman.client.progress import line_progress
 from dragoman.client.rendering import as_json, as_line
 from dragoman.client.results import Translation
-from dragoman.client.tables import print_hypotheses
+from dragoman.client.tables import print_alternatives, print_hypotheses
 from dragoman.client.translator import Translator
 from dragoman.client.windows import Window
 from dragoman.errors import InvalidRequest, UsageError
@@ -45,6 +45,7 @@ examples:
   dragoman translate "Where is the station?" --to de
   dragoman translate "Where is the station?" --beam 4 --n-best 3
   dragoman translate "Where is the station?" --align
+  dragoman translate "Where is the station?" --alternatives-at 8   # of the translation's character 8, from 0
   dragoman translate "My sister has been living in this house for ten years." --stream
   dragoman translate --input page.html --format html > page.de.html
   dragoman translate "The station is closed." --glossary terms.tsv
@@ -95,6 +96,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--align", action="store_true", help="and which word is which, after a tab: 0-0 1-2 (Pharaoh format)"
     )
+    output.add_argument(
+        "--alternatives-at",
+        type=_places,
+        metavar="N[,N…]",
+        help="and what else could stand at these characters of the translation, counted from 0, with log-probabilities",
+    )
+    output.add_argument("--num-alternatives", type=at_least_one, metavar="N", help="so many at each place (5)")
     output.add_argument("--json", action="store_true", help="one JSON object per text, with scores and timings")
     output.add_argument(
         "--timeout", type=above_zero, metavar="SECONDS", help="for each request (30; 120 for files and pipes)"
@@ -138,6 +146,16 @@ def _check(arguments: argparse.Namespace) -> None:
             "--align needs the server's search; leave out --decoding client",
         ),
         (arguments.n_best and arguments.output and not arguments.json, "--n-best in a file needs --json"),
+        (arguments.num_alternatives and not arguments.alternatives_at, "--num-alternatives is for --alternatives-at"),
+        (arguments.alternatives_at and arguments.stream, "--stream shows text as it comes; leave out --alternatives-at"),
+        (
+            arguments.alternatives_at and not arguments.json and (arguments.output or arguments.n_best or arguments.align),
+            "--alternatives-at with --output, --n-best or --align needs --json",
+        ),
+        (
+            arguments.alternatives_at and arguments.decoding == "client",
+            "--alternatives-at needs the server's search; leave out --decoding client",
+        ),
         (
             arguments.beam and arguments.n_best and arguments.n_best > arguments.beam,
             f"--n-best {arguments.n_best} needs --beam {arguments.n_best} or more",
@@ -227,9 +245,19 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
         "split": arguments.split,
         "on_suspicion": arguments.on_suspicion,
         "alignment": arguments.align or None,
+        "alternatives_at": arguments.alternatives_at,
+        "num_alternatives": arguments.num_alternatives,
         **text_options(arguments),
         "timeout_s": arguments.timeout,
     }
+
+
+def _places(text: str) -> list[int]:
+    """Numbers between commas, for argparse."""
+    places = [int(one) for one in text.split(",")]
+    if min(places) < 0:
+        raise argparse.ArgumentTypeError(f"{text} must not be below 0")
+    return places
 
 
 def _lines(arguments: argparse.Namespace) -> Iterable[str]:
@@ -260,6 +288,9 @@ def _show(source: str, translation: Translation, arguments: argparse.Namespace, 
         print(as_json(translation), flush=True)
     elif arguments.n_best:
         print_hypotheses(translation, number)
+    elif arguments.alternatives_at:
+        print(as_line(translation, "text"), flush=True)
+        print_alternatives(translation)
     elif arguments.align:
         print(f"{as_line(translation, 'text')}\t{pharaoh(source, translation)}", flush=True)
     else:

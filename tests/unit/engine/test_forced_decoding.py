@@ -66,14 +66,46 @@ def test_a_score_is_independent_of_what_runs_beside_it(threads: int) -> None:
 
 
 def test_alternatives_are_the_best_tokens_after_the_given_ones() -> None:
-    sequence = Sequence(SOURCE, forcing=Forcing(targets=(TARGET,), alternatives=2, at=(0, 4, 99)))
+    sequence = Sequence(SOURCE, forcing=Forcing(targets=(TARGET,), alternatives=2))
     finish(engine_with(), sequence)
     (forced,) = sequence.forced
-    assert list(forced.alternatives) == [0, 4]
+    assert forced.best_tokens.shape == forced.best_log_probs.shape == (len(TARGET), 2)
     best = Sequence(SOURCE, DecodingOptions(max_length=1))
     finish(engine_with(), best)
-    assert forced.alternatives[0][0][0] == best.hypotheses[0].tokens[0]
-    assert forced.alternatives[4][0][1] >= forced.alternatives[4][1][1]
+    assert forced.best_tokens[0, 0] == best.hypotheses[0].tokens[0]
+    assert (forced.best_log_probs[:, 0] >= forced.best_log_probs[:, 1]).all()
+
+
+@pytest.mark.parametrize("kept", [1024, 0])
+def test_a_source_is_encoded_once_where_it_can_be_kept(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    encode = FakeRuntime.encode
+
+    def counting(self: FakeRuntime, sources: list[tuple[int, ...]]) -> object:
+        encoded.extend(map(len, sources))
+        return encode(self, sources)
+
+    monkeypatch.setattr(FakeRuntime, "encode", counting)
+    sequences = [Sequence((*range(3, 3 + at), 0), forcing=Forcing(scores=False)) for at in range(1, 9)]
+    engine = engine_with()
+    monkeypatch.setattr(engine._forced, "_most_kept", kept)
+    finish(engine, *sequences)
+    assert len(encoded) == (8 if kept else 16)
+    for sequence in sequences:
+        assert sequence.forced[0].alignment.shape == (len(sequence.hypotheses[0].tokens), sequence.source_tokens)
+    assert not engine._forced._kept
+
+
+def test_only_what_is_asked_about_hypotheses_is_told() -> None:
+    options = DecodingOptions(beam_size=3, num_hypotheses=3, max_length=7)
+    every, one = (
+        Sequence(SOURCE, options, forcing=Forcing(scores=False)),
+        Sequence(SOURCE, options, forcing=Forcing(best_only=True)),
+    )
+    finish(engine_with(), every, one)
+    assert [len(found.log_probs) for found in every.forced] == [0, 0, 0]
+    assert [found.tokens for found in one.forced] == [every.hypotheses[0].tokens]
+    np.testing.assert_array_equal(one.forced[0].alignment, every.forced[0].alignment)
 
 
 def test_a_token_may_look_at_the_source_when_it_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,15 @@ def test_a_token_outside_of_the_shortlist_has_no_probability(tmp_path: Path, low
 
 
 @needs_operators
+def test_alignments_need_no_log_probabilities(tmp_path: Path) -> None:
+    exported = export(tmp_path / "graphs", write_marian(tmp_path / "model"), ("native",))
+    model = model_of(exported, "native")
+    scored, aligned = model([5, 9, 11, 0], [7, 9, 8, 0]), model([5, 9, 11, 0], [7, 9, 8, 0], scored=0)
+    assert (scored.log_probs.shape, aligned.log_probs.shape, aligned.best_tokens.shape[0]) == ((4,), (0,), 0)
+    np.testing.assert_array_equal(aligned.alignment, scored.alignment)
+
+
+@needs_operators
 def test_a_second_graph_of_the_decoder_adds_no_weights(tmp_path: Path) -> None:
     exported = export(tmp_path / "graphs", write_marian(tmp_path / "model"), ("native",))
     held = [set(exported.graph(role, "native").large_weights) for role in ("decoder", "forced")]

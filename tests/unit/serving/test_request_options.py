@@ -115,7 +115,7 @@ class TestOptions:
             ({"beam_size": "4"}, "wrong type"),
             ({"beam_size": True}, "wrong type"),
             ({"beam_size": 4.0}, "wrong type"),
-            ({"beem_size": 4}, "unknown option 'beem_size'; known are alignment, bad_words, beam_size"),
+            ({"beem_size": 4}, "unknown option 'beem_size'; known are alignment, alternatives_at, bad_words, beam_size"),
             ({"model": "en-de"}, "unknown option 'model'"),
             ({"max_length": 129}, r"more than the model can generate \(128 tokens\)"),
             ({"prefix": [50]}, "token id 50 is outside the model's vocabulary of 50"),

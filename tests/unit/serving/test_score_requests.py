@@ -15,7 +15,8 @@ from dragoman.serving.engine import Engine, ForcedTarget, Sequence
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.link.channel import Channel
 from dragoman.serving.link.frames import Frame, Kind
-from dragoman.serving.process.scoring import Scoring, token_texts
+from dragoman.serving.process.scoring import Scoring
+from dragoman.serving.text.alternatives import token_texts
 from fake_runtime import FakeRuntime
 
 

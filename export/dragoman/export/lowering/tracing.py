@@ -24,7 +24,16 @@ OPSET = 18
 
 EXAMPLE = {
     **{"batch": 3, "source": 11, "groups": 2, "width": 3, "rows": 6, "past_rows": 5, "cache": 7},
-    **{"target": 6, "tokens": 13, "sources": 4, "room": 8, "self_slots": 48, "cross_slots": 22, "scored_tokens": 9},
+    **{
+        "target": 6,
+        "tokens": 13,
+        "sources": 4,
+        "room": 8,
+        "self_slots": 48,
+        "cross_slots": 22,
+        "scored_tokens": 9,
+        "scored": 10,
+    },
 }
 """Sizes to trace with: all different where they may differ, none 0 or 1, which the exporter would take for constants."""
 

@@ -34,10 +34,12 @@ class ForcedModel:
         self._encoder, self._forced = opened(directory / encoder.file), opened(directory / forced.file)
         self._inputs, self._start = {spec.name: spec for spec in forced.inputs}, tokens.decoder_start
 
-    def __call__(self, source: Sequence[int], target: Sequence[int], candidates: int = 1) -> Forced:
-        """`target` with its end token."""
+    def __call__(
+        self, source: Sequence[int], target: Sequence[int], candidates: int = 1, scored: int | None = None
+    ) -> Forced:
+        """`target` with its end token; `scored`: how many of its first tokens get log-probabilities, with native graphs."""
         fed = np.array([self._start, *target[:-1]], np.int64)
-        wanted = np.array(target, np.int64)
+        wanted = np.array(target[:scored], np.int64)
         if "self_cache" in self._inputs:
             return self._flat(source, fed, wanted, candidates)
         return self._padded(source, fed, wanted)

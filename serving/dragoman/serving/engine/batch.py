@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dragoman.search import Hypothesis, SearchBatch
 from dragoman.search.greedy import GreedyBatch
-from dragoman.serving.engine.runtime import Decoder, Runtime
+from dragoman.serving.engine.runtime import Decoder, Encoded, Runtime
 from dragoman.serving.engine.sequence import Sequence
 from dragoman.serving.engine.slots import KVSlots, Usage, bucket, encoder_slots
 
@@ -155,6 +155,10 @@ class DecodingBatch:
 
     def hypotheses(self, index: int) -> tuple[Hypothesis, ...]:
         return self._search.hypotheses(index)
+
+    def encoded(self, index: int) -> Encoded | None:
+        """The source of a sequence as it was encoded, where that can be had."""
+        return self._decoder.encoded(index)
 
     def decided(self, index: int) -> tuple[int, ...]:
         return self._search.decided(index)

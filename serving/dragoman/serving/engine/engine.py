@@ -49,7 +49,7 @@ class Engine:
         self.limits = limits or EngineLimits()
         self.counters = Counters()
         self.sessions = Sessions(runtime, model, self.limits, clock)
-        self._forced = ForcedDecoding(runtime, model, self.limits.max_queue_requests)
+        self._forced = ForcedDecoding(runtime, model, self.limits.max_queue_requests, self.limits.encode_tokens_per_step)
         self.can_enforce_phrases = runtime.can_score_tokens
         self._check = AdmissionCheck(self.limits, model, runtime)
         self._scheduler = Scheduler(runtime, model, self.limits, self.counters, self._recall)
@@ -191,6 +191,7 @@ class Engine:
                 self._report_progress(sequence, batch.decided(index))
         for index in quantum.done:
             sequence, hypotheses = batch.sequences[index], batch.hypotheses(index)
+            encoded = batch.encoded(index) if sequence.forcing is not None and self._forced.keeps(sequence) else None
             batch.leave(sequence)
             if sequence in self._leaving:
                 self._finish(sequence, error=self._leaving[sequence])
@@ -201,7 +202,7 @@ class Engine:
                 self._finish(sequence, hypotheses)
             else:
                 sequence.hypotheses = hypotheses
-                self._forced.add(sequence)
+                self._forced.add(sequence, encoded)
         if quantum.done:
             self._scheduler.trim()
 

@@ -7,7 +7,7 @@ those of a caller, or the hypotheses of a sequence whose search has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dragoman.errors import InvalidRequest, Overloaded, ServerError
 from dragoman.serving.engine.events import as_request_error
 from dragoman.serving.engine.limits import ModelFacts
-from dragoman.serving.engine.runtime import ForcedPiece, ForcedRuntime, Runtime
+from dragoman.serving.engine.runtime import Encoded, ForcedPiece, ForcedRuntime, Runtime
 from dragoman.serving.engine.sequence import Sequence
 
 __all__ = ["ForcedDecoding", "ForcedTarget", "Forcing"]
@@ -27,34 +27,45 @@ MISSING = "this bundle has no graph for scores and alignments; export the checkp
 
 @dataclass(frozen=True, slots=True)
 class Forcing:
-    """What is asked about targets: the log-probability of each token and its alignment are always told.
+    """What is asked about targets. Alignments are always told, and cost least where nothing else is asked.
 
-    `targets`: with their end tokens; None for the sequence's own hypotheses. `alternatives`: how many of the best tokens at
-    each of the places `at` of a target.
+    `targets`: with their end tokens; None for the sequence's own hypotheses, or only the best of them (`best_only`).
+    `scores`: the log-probability of each token. `alternatives`: how many of the best tokens at each place of a target.
     """
 
     targets: tuple[tuple[int, ...], ...] | None = None
+    best_only: bool = False
+    scores: bool = True
     alternatives: int = 0
-    at: tuple[int, ...] = ()
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the model must say how probable tokens are."""
+        return self.scores or self.alternatives > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedTarget:
-    """What the model makes of a target. `alternatives`: by place, token and log-probability of each, best first."""
+    """What the model makes of a target. Log-probabilities are there only if they were asked for; best tokens stand first."""
 
     tokens: tuple[int, ...]
     log_probs: npt.NDArray[np.float32]  # (tokens,)
     alignment: npt.NDArray[np.float32]  # (tokens, source tokens): how much each of them looks at the source
-    alternatives: dict[int, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    best_tokens: npt.NDArray[np.int64]  # (tokens, alternatives)
+    best_log_probs: npt.NDArray[np.float32]  # (tokens, alternatives)
 
 
 class ForcedDecoding:
     """Sequences whose targets are read, one after the other; a quantum's unit of work is one call of the model."""
 
-    def __init__(self, runtime: Runtime, model: ModelFacts, most: int) -> None:
-        """At most `most` callers' targets wait; hypotheses always may, as their sequences have run already."""
-        self._runtime, self._model, self._most = runtime, model, most
+    def __init__(self, runtime: Runtime, model: ModelFacts, most: int, most_kept: int) -> None:
+        """At most `most` callers' targets wait; hypotheses always may, as their sequences have run already.
+
+        Their sources need not be encoded again: so many source tokens of those that wait are kept as they are.
+        """
+        self._runtime, self._model, self._most, self._most_kept = runtime, model, most, most_kept
         self._work: dict[Sequence, Slices] = {}
+        self._kept: dict[Sequence, int] = {}  # source tokens of those whose encoded sources are kept
         self._done: list[Sequence] = []
         self.at_work = False
         self.began_s = 0.0
@@ -99,17 +110,23 @@ class ForcedDecoding:
         if len(self._work) >= self._most:
             raise Overloaded(f"the queue is full ({len(self._work)} targets to read)", 0.5)
 
-    def add(self, sequence: Sequence) -> None:
-        """Read its targets; it comes back from `end_quantum`."""
+    def keeps(self, sequence: Sequence) -> bool:
+        """Whether there is room for its encoded source."""
+        return sum(self._kept.values()) + sequence.source_tokens <= self._most_kept
+
+    def add(self, sequence: Sequence, encoded: Encoded | None = None) -> None:
+        """Read its targets; it comes back from `end_quantum`. `encoded`: its source, where that need not be encoded."""
         if self._runtime.forced is None or sequence.forcing is None:
             raise ServerError("a sequence without targets to read")
-        self._work[sequence] = self._reading(sequence, self._runtime.forced)
+        if encoded is not None:
+            self._kept[sequence] = sequence.source_tokens
+        self._work[sequence] = self._reading(sequence, self._runtime.forced, encoded)
 
     def remove(self, sequence: Sequence) -> bool:
         """Forget a sequence; False while a quantum runs, in which its slice may."""
         if self.at_work:
             return False
-        del self._work[sequence]
+        self._forget(sequence)
         return True
 
     def end_quantum(self) -> list[Sequence]:
@@ -117,8 +134,12 @@ class ForcedDecoding:
         self.at_work = False
         done, self._done = self._done, []
         for sequence in done:
-            del self._work[sequence]
+            self._forget(sequence)
         return done
+
+    def _forget(self, sequence: Sequence) -> None:
+        del self._work[sequence]
+        self._kept.pop(sequence, None)
 
     # The quantum.
 
@@ -152,16 +173,16 @@ class ForcedDecoding:
             return True
         return False
 
-    def _reading(self, sequence: Sequence, forced: ForcedRuntime) -> Slices:
+    def _reading(self, sequence: Sequence, forced: ForcedRuntime, encoded: Encoded | None) -> Slices:
         forcing, results = sequence.forcing, list[ForcedTarget]()
         if forcing is None:
             return
-        encoded = self._runtime.encode([sequence.source])
-        yield
-        targets = forcing.targets
-        for target in (one.tokens for one in sequence.hypotheses) if targets is None else targets:
+        if encoded is None:
+            encoded = self._runtime.encode([sequence.source])
+            yield
+        start = self._model.decoder_start if sequence.options.decoder_start is None else sequence.options.decoder_start
+        for target in _targets(sequence, forcing):
             # A token's attention may be that of the row in which it is fed: then the last one has to be fed, too.
-            start = self._model.decoder_start if sequence.options.decoder_start is None else sequence.options.decoder_start
             fed, wanted = [start, *target[:-1]], list(target)
             if forced.aligns_when_fed and len(target) < self._model.max_target_tokens:
                 fed, wanted = [start, *target], [*target, target[-1]]
@@ -169,7 +190,8 @@ class ForcedDecoding:
             pieces = []
             for begin in range(0, len(fed), forced.tokens_at_once):
                 some = slice(begin, begin + forced.tokens_at_once)
-                pieces.append(reader.read(fed[some], wanted[some], max(forcing.alternatives, 1)))
+                piece_targets = wanted[some] if forcing.needs_logits else None
+                pieces.append(reader.read(fed[some], piece_targets, max(forcing.alternatives, 1)))
                 yield
             results.append(self._result(target, forcing, forced, pieces))
         sequence.forced = tuple(results)
@@ -179,9 +201,14 @@ class ForcedDecoding:
         log_probs, alignment, best, best_log_probs = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         if forced.aligns_when_fed:
             alignment = alignment[1:] if len(alignment) > len(target) else np.concatenate([alignment[1:], alignment[-1:]])
-        alternatives = {
-            at: tuple(zip(best[at].tolist(), best_log_probs[at].tolist(), strict=True))
-            for at in forcing.at
-            if at < len(target)
-        }
-        return ForcedTarget(target, log_probs[: len(target)], alignment[: len(target)], alternatives)
+        count, most = len(target), forcing.alternatives
+        scored = count if forcing.needs_logits else 0
+        return ForcedTarget(
+            target, log_probs[:scored], alignment[:count], best[:scored, :most], best_log_probs[:scored, :most]
+        )
+
+
+def _targets(sequence: Sequence, forcing: Forcing) -> tuple[tuple[int, ...], ...]:
+    if forcing.targets is not None:
+        return forcing.targets
+    return tuple(one.tokens for one in sequence.hypotheses[: 1 if forcing.best_only else None])

@@ -128,7 +128,8 @@ def memory_contract(
     slots, sessions = limits.kv_slots(model), limits.session_slots(model)
     rows = max(limits.max_rows, limits.max_session_rows)
     logits = 3 * rows * model.choices * 4  # logits, log-probabilities and the sort of the best
-    encoded = limits.encode_tokens_per_step * (4 * widest_layer * 4 + layout.slot_bytes)
+    # Sources that are encoded, and others that were and wait for forced decoding.
+    encoded = limits.encode_tokens_per_step * (4 * widest_layer * 4 + 2 * layout.slot_bytes)
     return MemoryContract(
         weights_bytes=weights_bytes,
         self_cache_bytes=slots.own * slot_bytes,

@@ -48,6 +48,9 @@ class Decoder(Protocol):
     def join(self, encoded: Encoded, indices: Sequence[int], target_tokens: Sequence[int]) -> None:
         """Append a sequence for each of these sources, with room for so many target tokens in its rows."""
 
+    def encoded(self, sequence: int) -> Encoded | None:
+        """A copy of the sequence's source as it was encoded; None where that would be no cheaper than encoding it."""
+
     def leave(self, sequence: int) -> None:
         """Drop a sequence; the last one takes its number."""
 
@@ -81,7 +84,7 @@ class Decoder(Protocol):
 
 
 class ForcedPiece(NamedTuple):
-    """What the model gives for some consecutive tokens of a target."""
+    """What the model gives for some consecutive tokens of a target; where only alignments are asked, only these count."""
 
     log_probs: npt.NDArray[np.float32]  # (tokens,)
     alignment: npt.NDArray[np.float32]  # (tokens, source)
@@ -92,8 +95,11 @@ class ForcedPiece(NamedTuple):
 class TargetReader(Protocol):
     """One target of one source, read from its beginning on."""
 
-    def read(self, tokens: Sequence[int], targets: Sequence[int], candidates: int) -> ForcedPiece:
-        """Feed these tokens behind those that were fed before; `targets` are what follows each of them."""
+    def read(self, tokens: Sequence[int], targets: Sequence[int] | None, candidates: int) -> ForcedPiece:
+        """Feed these tokens behind those that were fed before.
+
+        `targets` are what follows each of them; None: only the alignment is computed.
+        """
 
 
 class ForcedRuntime(Protocol):

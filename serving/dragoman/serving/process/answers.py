@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dragoman.serving.engine import Timings
+from dragoman.serving.text.alternatives import Alternatives
 from dragoman.serving.text.joining import TextHypothesis
 from dragoman.serving.text.suspicion import Suspicion
-from dragoman.wire import ALIGNMENT_FIELD, SCORED_FIELDS, WIRE_VERSION
+from dragoman.wire import ALIGNMENT_FIELD, ALTERNATIVES_FIELD, SCORED_FIELDS, WIRE_VERSION
 
 __all__ = ["Second", "SentenceCheck", "TextAnswer", "details", "translation_parts"]
 
@@ -43,6 +44,7 @@ class TextAnswer:
     checks: tuple[SentenceCheck, ...] | None = None
     suspicious: int = 0
     aligned: bool = False
+    alternatives_at: tuple[Alternatives | None, ...] | None = None
     scored_tokens: str = ""
     """SCORED_FIELDS of a target that was scored: a JSON list, made when it was, as many long ones together take long."""
 
@@ -52,6 +54,7 @@ class TextAnswer:
         return (
             400
             + 120 * len(self.checks or ())
+            + sum(200 + 8 * len(one.prefix) + 150 * len(one.tokens) for one in self.alternatives_at or () if one)
             + sum(200 + 4 * len(hypothesis.text) + 150 * len(hypothesis.links) for hypothesis in self.hypotheses)
         )
 
@@ -97,6 +100,7 @@ def _text_details(answer: TextAnswer, timings: Timings, cached: bool) -> str:
             "finish": answer.finish,
             **_checked(answer),
             **_alignment(answer),
+            **_alternatives(answer),
         }
     )
     if not answer.scored_tokens:
@@ -122,6 +126,18 @@ def _alignment(answer: TextAnswer) -> dict[str, object]:
             for hypothesis in answer.hypotheses
         ]
     }
+
+
+def _alternatives(answer: TextAnswer) -> dict[str, object]:
+    """ALTERNATIVES_FIELD, of requests that ask about places."""
+    if answer.alternatives_at is None:
+        return {}
+    return {ALTERNATIVES_FIELD: [None if one is None else _place(one) for one in answer.alternatives_at]}
+
+
+def _place(found: Alternatives) -> dict[str, object]:
+    tokens = [{**one._asdict(), "log_probability": round(one.log_probability, 6)} for one in found.tokens]
+    return {**dataclasses.asdict(found), "log_probability": round(found.log_probability, 6), "tokens": tokens}
 
 
 def _number(score: float) -> float | None:

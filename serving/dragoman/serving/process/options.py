@@ -20,7 +20,7 @@ from dragoman.bundle.manifest import Dimensions, Segmentation, Tasks
 from dragoman.bundle.tasks import TASK_NAME, TASK_PREFIX, chosen_task
 from dragoman.errors import InvalidRequest
 from dragoman.search.constraints import check_tokens
-from dragoman.search.option_types import Boolean, Choice, Number, OptionType, Text, refuse_unknown
+from dragoman.search.option_types import Boolean, Choice, Integer, IntegerList, Number, OptionType, Text, refuse_unknown
 from dragoman.search.options import DECODING_OPTIONS, DecodingOptions, from_mapping
 from dragoman.serving.process.glossaries import Glossaries, GlossaryOption, GlossaryValue
 from dragoman.serving.text.formats import TextFormat
@@ -35,6 +35,9 @@ NO_TASKS = Tasks()
 NO_GLOSSARIES = Glossaries({})
 _MAX_CACHED_TOKENS = 256
 _MAX_REMEMBERED_BYTES = 1024
+_MOST_PLACES = _MOST_ALTERNATIVES = 16
+_LAST_PLACE = 9_999_999
+"""No translation has so many characters."""
 _MAX_DIGITS = 64
 """Python converts digits in quadratic time; no option needs so many."""
 
@@ -52,6 +55,8 @@ class RequestOptions:
     on_suspicion: OnSuspicion = "ignore"
     cache: bool = True
     alignment: bool = False
+    alternatives_at: tuple[int, ...] = ()
+    num_alternatives: int = 5
     source_language: str | None = None
     target_language: str | None = None
     language_tokens: LanguageTokens = NO_LANGUAGE_TOKENS
@@ -80,7 +85,8 @@ class RequestOptions:
         return (
             *(text, self.decoding, self.prefix_text, self.split, self.alignment, self.on_suspicion),
             *(source, self.language_tokens, self.task_prefix),
-            *(self.format, self.placeholders, self.glossary),
+            *(self.format, self.placeholders, self.glossary, self.alternatives_at),
+            self.num_alternatives if self.alternatives_at else 0,
         )
 
 
@@ -108,6 +114,8 @@ class OptionsReader:
             "on_suspicion": Choice(get_args(OnSuspicion)),
             "cache": Boolean(),
             "alignment": Boolean(),
+            "alternatives_at": IntegerList(_MOST_PLACES, Integer(0, _LAST_PLACE)),
+            "num_alternatives": Integer(1, _MOST_ALTERNATIVES),
             "source_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "target_language": Text(MAX_CODE_CHARACTERS, is_name=True, optional=True),
             "task": TASK_NAME,

@@ -11,9 +11,11 @@ from dragoman.serving.engine import Forcing, Sequence
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.omission_guard import OmissionGuard
+from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.scoring import Scoring
 from dragoman.serving.text.aligning import Side, links_between
+from dragoman.serving.text.alternatives import AskedPlaces
 from dragoman.serving.text.document import Part
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.stream import TextStream
@@ -35,6 +37,8 @@ class PartSequences:
             document = self._scoring.plan(text.text, text.target, request.options)
         else:
             document = yield from self._bundle.plan(text.text, request.options)
+            if request.options.alternatives_at:
+                text.asked = AskedPlaces(request.options.alternatives_at, self._tokenizer)
         text.plan(document, request.options.decoding.num_hypotheses)
         if request.wants_stream:
             request.stream = TextStream(document, self._tokenizer.decode)
@@ -49,9 +53,7 @@ class PartSequences:
         else:
             decoding = part.options(self._decoding(request, owner.position))
             decoding = self._guard.bounded(options, decoding, len(source))
-            measures_coverage = options.on_suspicion != "ignore" and self._bundle.engine.can_force
-            if options.alignment or part.needs_links or measures_coverage:
-                forcing = Forcing()
+            forcing = self._forcing(options, owner.text, part)
         return Sequence(
             source,
             decoding,
@@ -82,6 +84,15 @@ class PartSequences:
         if sequence.forced and (request.options.alignment or text.document.parts[position].needs_links):
             links = self._links(owner, sequence)
         return text.take(position, sequence, self._tokenizer.decode, check, links)
+
+    def _forcing(self, options: RequestOptions, text: TextState, part: Part) -> Forcing | None:
+        """What is asked about a translation once it is there."""
+        links = options.alignment or part.needs_links
+        alternatives = options.num_alternatives if text.asked is not None and text.asked.are_open else 0
+        measures_coverage = options.on_suspicion != "ignore" and self._bundle.engine.can_force
+        if not (links or alternatives or measures_coverage):
+            return None
+        return Forcing(best_only=not links, scores=False, alternatives=alternatives)
 
     def _decoding(self, request: TranslationRequest, position: int) -> DecodingOptions:
         """`prefix` and `prefix_text` force the beginning of each text's first part."""

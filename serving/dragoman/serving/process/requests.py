@@ -14,6 +14,7 @@ from dragoman.serving.link.channel import Channel
 from dragoman.serving.process.answers import SentenceCheck, TextAnswer
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.task_queue import Task
+from dragoman.serving.text.alternatives import AskedPlaces, ReadTarget
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.joining import JoinedHypothesis, TextHypothesis
 from dragoman.serving.text.links import Link
@@ -35,6 +36,7 @@ class TextState:
 
     def __init__(self, text: str, target: str | None = None) -> None:
         self.text, self.target = text, target
+        self.asked: AskedPlaces | None = None  # places of the translation whose alternatives are to be told
         self.scored_tokens = ""  # of the target, as JSON
         self.document = Document((), ("",))
         self.answer: TextAnswer | None = None
@@ -42,6 +44,7 @@ class TextState:
         self.cached = False
         self._columns: list[JoinedHypothesis] = []
         self._early: dict[int, list[TextHypothesis]] = {}  # parts whose predecessors are not back
+        self._read: dict[int, ReadTarget] = {}  # of those parts, if the text has places that are asked about
         self._joined, self._width = 0, 0
         self._finish, self._source_tokens = "eos", 0
         self._checks: dict[int, SentenceCheck] = {}
@@ -52,7 +55,7 @@ class TextState:
     def plan(self, document: Document, num_hypotheses: int) -> None:
         """These are the parts; nothing of them is back."""
         self.document = document
-        self._source_start = len(document.lead) + len(document.gaps[0])
+        self._source_start = document.start + len(document.gaps[0])
         self._columns = [JoinedHypothesis(document.gaps[0]) for _ in range(num_hypotheses)]
 
     def take(
@@ -77,6 +80,10 @@ class TextState:
             text = source.restored(decode(one.tokens), linked)
             kept = linked if source.restore is None else ()  # who restores a part moves its characters
             found.append(TextHypothesis(text, one.score, len(one.tokens), kept))
+        if self.asked is not None and sequence.forced and source.restore is None:
+            best = sequence.forced[0]
+            figures = (best.log_probs, best.best_tokens, best.best_log_probs)
+            self._read[part] = ReadTarget(best.tokens, *(each.tolist() for each in figures))
         if sequence.hypotheses[0].finish == "length":
             self._finish = "length"
         self._source_tokens += len(sequence.source)
@@ -104,6 +111,7 @@ class TextState:
             checks=tuple(check for _, check in sorted(self._checks.items())) if self._checks else None,
             suspicious=self._suspicious,
             aligned=self._aligned,
+            alternatives_at=None if self.asked is None else self.asked.answers(),
             scored_tokens=self.scored_tokens,
         )
         self._columns = []
@@ -111,11 +119,15 @@ class TextState:
 
     def _join(self, hypotheses: Sequence[TextHypothesis]) -> None:
         """Hypothesis n of the text is made of hypothesis n of each part, or of the part's last one."""
+        source_end = self._source_start + len(self.document.parts[self._joined].text)
+        if self.asked is not None:
+            start, length = self._columns[0].length, len(hypotheses[0].text)
+            self.asked.look(start, length, (self._source_start, source_end), self._read.pop(self._joined, None))
         self._joined += 1
         self._width = max(self._width, len(hypotheses))
         for rank, column in enumerate(self._columns):
             column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined], self._source_start)
-        self._source_start += len(self.document.parts[self._joined - 1].text) + len(self.document.gaps[self._joined])
+        self._source_start = source_end + self.document.source_gap(self._joined)
 
 
 def _together(one: Timings, other: Timings) -> Timings:

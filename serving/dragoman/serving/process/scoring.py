@@ -7,17 +7,17 @@ import json
 import math
 from collections.abc import Sequence
 
-from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.errors import InvalidRequest, ServerError
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving import engine
 from dragoman.serving.engine import ForcedTarget, Forcing
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions
+from dragoman.serving.text.alternatives import token_texts
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.fitting import longest_text
 
-__all__ = ["Scoring", "options_of_scores", "token_texts"]
+__all__ = ["Scoring", "options_of_scores"]
 
 _OPTIONS = frozenset(
     {
@@ -26,9 +26,6 @@ _OPTIONS = frozenset(
     }
 )
 """Those that mean something where nothing is searched."""
-_WINDOW, _MARGIN = 64, 8
-"""Tokens whose texts are found together, and those beside them that may be parts of the same characters: decoders that can't
-tell which token wrote what are asked once for each token, which takes the square of what they are asked about."""
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -87,17 +84,3 @@ class Scoring:
                     f"{which} has token {found.tokens[at]} ({texts[at]!r}), which this bundle can't generate: it is not in "
                     "the bundle's shortlist"
                 )
-
-
-def token_texts(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
-    """What each token stands for, with the space before it; joined they are the text. Special tokens have none, and of
-    tokens that share a character the last one has it."""
-    texts: list[str] = []
-    for begin in range(0, len(tokens), _WINDOW):
-        start, end = max(begin - _MARGIN, 0), min(begin + _WINDOW + _MARGIN, len(tokens))
-        window = tokens[start:end]
-        written, spans = tokenizer.decode(window), tokenizer.target_spans(window)
-        for at in range(begin - start, min(begin + _WINDOW, len(tokens)) - start):
-            is_shared = at + 1 < len(spans) and spans[at + 1] == spans[at]
-            texts.append("" if is_shared else written[slice(*spans[at])])
-    return texts

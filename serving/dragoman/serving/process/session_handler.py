@@ -207,6 +207,8 @@ def _check_server_options(options: RequestOptions) -> None:
     """InvalidRequest for what needs the search to run in the server."""
     if options.alignment:
         raise InvalidRequest("alignment=true needs the search of the server; leave it out, or decode there")
+    if options.alternatives_at:
+        raise InvalidRequest("alternatives_at needs the search of the server; leave it out, or decode there")
     if options.on_suspicion != "ignore":
         raise InvalidRequest(
             f"on_suspicion={shown(options.on_suspicion)} needs the search of the server; leave it out, or decode there"

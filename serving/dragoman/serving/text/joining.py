@@ -39,6 +39,11 @@ class JoinedHypothesis:
         self._tokens += part.tokens
         self._weighted += part.score * part.tokens
 
+    @property
+    def length(self) -> int:
+        """Characters so far."""
+        return self._length
+
     def whole(self) -> TextHypothesis:
         """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
         score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+import torch
 from torch import Tensor, nn
 
 from dragoman.export.lowering.native import operators
@@ -61,7 +62,7 @@ class ForcedGraph(nn.Module):
     def forward(  # noqa: PLR0917 - the graph's inputs
         self,
         tokens: Tensor,  # (tokens,)
-        targets: Tensor,  # (tokens,): what follows each of them
+        targets: Tensor,  # (scored,): what follows each of the first tokens; none where only the alignment is asked
         positions: Tensor,  # (tokens,)
         self_cache: Tensor,  # (layers, self_slots, 2 · width)
         candidates: Tensor,  # (1,)
@@ -77,8 +78,9 @@ class ForcedGraph(nn.Module):
             pasts,
             Step(positions, None, target_operators),  # type: ignore[arg-type]
         )
+        scored = hidden.index_select(0, torch.arange(targets.shape[0]))
         # The scored tokens come behind the best; the caller leaves them out there.
-        best, log_probs, _ = cast(TiledOutput, model.output).best(hidden, candidates, targets[:, None])
+        best, log_probs, _ = cast(TiledOutput, model.output).best(scored, candidates, targets[:, None])
         return [log_probs[:, -1], cast(Tensor, target_operators.alignment), best, log_probs]
 
 
@@ -88,17 +90,17 @@ def forced_signature(config: TransformerConfig) -> Signature:
     return Signature(
         inputs={
             "tokens": ("tokens",),
-            "targets": ("tokens",),
+            "targets": ("scored",),
             "positions": ("tokens",),
             "self_cache": (layers, "self_slots", slot),
             "candidates": (1,),
             **{f"cross_{layer}": ("source", slot) for layer in range(layers)},
         },
         outputs={
-            "log_probs": ("tokens",),
+            "log_probs": ("scored",),
             "alignment": ("tokens", "source"),
-            "best_tokens": ("tokens", "k"),
-            "best_log_probs": ("tokens", "k"),
+            "best_tokens": ("scored", "k"),
+            "best_log_probs": ("scored", "k"),
         },
     )
 

@@ -57,6 +57,10 @@ class PagedMemory:
         """The first slots of a place, (slots, 2 · width)."""
         self._slots[layer, place, : len(numbers)] = numbers
 
+    def read(self, place: int, slots: int) -> Floats:
+        """A copy of the first slots of a place, (layers, slots, 2 · width)."""
+        return self._slots[:, place, :slots].copy()
+
     def note_written(self, place: int, slots: int) -> None:
         """So many slots of the place have been written, by us or by the graph."""
         if slots > self._written[place]:
@@ -181,6 +185,10 @@ class NativeDecoder:
             self.cross.note_written(place, length)
             for row in range(place * self.width, (place + 1) * self.width):
                 self.own.note_written(row, reserved)  # it will be
+
+    def encoded(self, sequence: int) -> Encoded | None:
+        length = int(self.lengths[sequence])
+        return Encoded(list(self.cross.read(self._places[sequence], length)), np.array([length], np.int32))
 
     def leave(self, sequence: int) -> None:
         self._catch_up()

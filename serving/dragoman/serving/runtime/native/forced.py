@@ -25,20 +25,31 @@ class NativeForced:
     tokens_at_once = _TOKENS_AT_ONCE
     max_candidates: int | None = None
 
-    def __init__(self, session: LazySession, layout: CacheLayout, aligns_when_fed: bool) -> None:
+    def __init__(self, session: LazySession, layout: CacheLayout, *, aligns_when_fed: bool, aligns_alone: bool) -> None:
+        """`aligns_alone`: the graph takes fewer targets than tokens, so that alignments cost no log-probabilities."""
         self._session, self._layout, self.aligns_when_fed = session, layout, aligns_when_fed
+        self._aligns_alone = aligns_alone
 
     def reader(self, encoded: Encoded, target_tokens: int) -> _NativeReader:
         layout = self._layout
         cache = np.empty((layout.layers, target_tokens, 2 * layout.heads * layout.head_dim), np.float32)
-        return _NativeReader(self._session.open(), encoded, cache)
+        return _NativeReader(self._session.open(), encoded, cache, self._aligns_alone)
 
 
 class _NativeReader:
-    def __init__(self, session: Any, encoded: Encoded, cache: npt.NDArray[np.float32]) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        session: Any,  # noqa: ANN401 - onnxruntime has no types
+        encoded: Encoded,
+        cache: npt.NDArray[np.float32],
+        aligns_alone: bool,
+    ) -> None:
         self._session, self._encoded, self._cache, self._read = session, encoded, cache, 0
+        self._aligns_alone = aligns_alone
 
-    def read(self, tokens: Sequence[int], targets: Sequence[int], candidates: int) -> ForcedPiece:
+    def read(self, tokens: Sequence[int], targets: Sequence[int] | None, candidates: int) -> ForcedPiece:
+        if targets is None:
+            targets = () if self._aligns_alone else tokens
         begin, self._read = self._read, self._read + len(tokens)
         inputs: dict[str, npt.NDArray[Any]] = {
             "tokens": np.array(tokens, np.int64),

@@ -76,7 +76,14 @@ class NativeRuntime:
             return None
         if manifest.precision != "fp16":  # weights are shared as they lie in the file; those of fp16 are converted
             session.open()
-        return NativeForced(session, self.layout, manifest.aligns_when_fed)
+        graph = manifest.graph("forced", "native")
+        shapes = {spec.name: spec.shape for spec in graph.inputs}
+        return NativeForced(
+            session,
+            self.layout,
+            aligns_when_fed=manifest.aligns_when_fed,
+            aligns_alone=shapes["targets"] != shapes["tokens"],  # it did not in bundles of earlier versions
+        )
 
 
 def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.integer[Any]]], npt.NDArray[np.int32]]:

@@ -84,6 +84,9 @@ class PortableDecoder:
         self._place = list(range(len(self._lengths)))
         self._past_sequence += [_FRESH] * len(indices)
 
+    def encoded(self, sequence: int) -> Encoded | None:  # noqa: ARG002
+        return None
+
     def leave(self, sequence: int) -> None:
         for column in (self._lengths, self._place, self._past_sequence):
             column[sequence] = column[-1]

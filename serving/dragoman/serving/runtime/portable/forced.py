@@ -33,9 +33,9 @@ class _PortableReader:
     def __init__(self, session: Any, memories: Sequence[str], encoded: Encoded) -> None:  # noqa: ANN401
         self._session, self._memories, self._encoded = session, memories, encoded
 
-    def read(self, tokens: Sequence[int], targets: Sequence[int], candidates: int) -> ForcedPiece:
+    def read(self, tokens: Sequence[int], targets: Sequence[int] | None, candidates: int) -> ForcedPiece:
         binding = self._session.io_binding()
-        for name, given in (("tokens", tokens), ("targets", targets)):
+        for name, given in (("tokens", tokens), ("targets", tokens if targets is None else targets)):
             binding.bind_cpu_input(name, np.array([given], np.int64))
         binding.bind_cpu_input("source_lengths", np.ascontiguousarray(self._encoded.lengths[:1]))
         for name, memory in zip(self._memories, self._encoded.cross, strict=True):

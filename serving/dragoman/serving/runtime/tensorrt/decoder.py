@@ -73,6 +73,9 @@ class TensorRtDecoder:
             self._lengths += lengths
             self._past += [_FRESH] * len(indices)
 
+    def encoded(self, sequence: int) -> Encoded | None:  # noqa: ARG002
+        return None
+
     def leave(self, sequence: int) -> None:
         last = len(self._lengths) - 1
         with self._device:

@@ -1,0 +1,132 @@
+"""What else could stand at a place of a translation: the tokens that the model finds most probable there.
+
+A place is a character of the whole translation. The token that it belongs to was chosen after all tokens before it; those
+that the model finds most probable behind the same tokens are its alternatives, and it is one of them as a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from dragoman.bundle.spans import Span
+
+__all__ = ["AlternativeToken", "Alternatives", "AskedPlaces", "ReadTarget", "token_texts"]
+
+_WINDOW, _MARGIN = 64, 8
+"""Tokens whose texts are found together, and those beside them that may be parts of the same characters: decoders that can't
+tell which token wrote what are asked once for each token, which takes the square of what they are asked about."""
+
+
+class _Decodes(Protocol):
+    """What is needed of a tokenizer."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def target_spans(self, ids: Sequence[int]) -> Sequence[Span]: ...
+
+
+class ReadTarget(NamedTuple):
+    """A part's translation as the model has read it: of each token its log-probability and the best ones in its place."""
+
+    tokens: tuple[int, ...]
+    log_probs: Sequence[float]
+    best_tokens: Sequence[Sequence[int]]
+    best_log_probs: Sequence[Sequence[float]]
+
+
+class AlternativeToken(NamedTuple):
+    """What it stands for, with the space before it, and its log-probability."""
+
+    token: int
+    text: str
+    log_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Of the token translation[start:end]. `prefix`: those before it in its sentence, which is text[slice(*source)]."""
+
+    start: int
+    end: int
+    text: str
+    log_probability: float
+    prefix: tuple[int, ...]
+    source: Span
+    tokens: tuple[AlternativeToken, ...]
+
+
+class AskedPlaces:
+    """The places that a caller asks about in one text. They are found as its parts are joined, so that nothing is kept."""
+
+    def __init__(self, places: Sequence[int], tokenizer: _Decodes) -> None:
+        self._places, self._tokenizer = places, tokenizer
+        self._open = set(places)
+        self._found: dict[int, Alternatives] = {}
+        self._end: Alternatives | None = None  # of the part that was joined last
+
+    @property
+    def are_open(self) -> bool:
+        """Whether parts that are not joined yet may be asked about."""
+        return bool(self._open)
+
+    def look(self, start: int, length: int, source: Span, target: ReadTarget | None) -> None:
+        """The next part's translation is translation[start:start + length], and `source` its source; without `target` it
+        has no tokens of its own in the translation, because something was put back into it."""
+        here = sorted(place for place in self._open if place < start + length)
+        self._open.difference_update(here)
+        self._end = None
+        if target is None or not self._places:
+            return
+        texts = token_texts(self._tokenizer, target.tokens)
+        spans = list(_spans(start, texts))
+        for at, span in enumerate(spans):
+            if own := [place for place in here if span[0] <= place < span[1]]:
+                self._found.update(dict.fromkeys(own, self._alternatives(at, span, texts[at], source, target)))
+        if self._open:  # a place behind the text is its end
+            self._end = self._alternatives(len(spans) - 1, spans[-1], texts[-1], source, target)
+
+    def answers(self) -> tuple[Alternatives | None, ...]:
+        """For each place, when all parts are joined; None where no token stands."""
+        return tuple(self._found.get(place, self._end if place in self._open else None) for place in self._places)
+
+    def _alternatives(self, at: int, span: Span, text: str, source: Span, target: ReadTarget) -> Alternatives:
+        tokens = target.tokens
+        found = zip(target.best_tokens[at], target.best_log_probs[at], strict=True)
+        return Alternatives(
+            *span,
+            text=text,
+            log_probability=float(target.log_probs[at]),
+            prefix=tokens[:at],
+            source=source,
+            tokens=tuple(
+                AlternativeToken(int(token), self._text_behind(tokens[:at], int(token)), float(log_probability))
+                for token, log_probability in found
+            ),
+        )
+
+    def _text_behind(self, before: Sequence[int], token: int) -> str:
+        window = (*before[-_MARGIN:], token)
+        begin, end = self._tokenizer.target_spans(window)[-1]
+        return self._tokenizer.decode(window)[begin:end]
+
+
+def _spans(start: int, texts: Sequence[str]) -> Iterator[Span]:
+    for text in texts:
+        yield start, start + len(text)
+        start += len(text)
+
+
+def token_texts(tokenizer: _Decodes, tokens: Sequence[int]) -> list[str]:
+    """What each token stands for, with the space before it; joined they are the text. Special tokens have none, and of
+    tokens that share a character the last one has it."""
+    texts: list[str] = []
+    for begin in range(0, len(tokens), _WINDOW):
+        start, end = max(begin - _MARGIN, 0), min(begin + _WINDOW + _MARGIN, len(tokens))
+        window = tokens[start:end]
+        written, spans = tokenizer.decode(window), tokenizer.target_spans(window)
+        for at in range(begin - start, min(begin + _WINDOW, len(tokens)) - start):
+            is_shared = at + 1 < len(spans) and spans[at + 1] == spans[at]
+            texts.append("" if is_shared else written[slice(*spans[at])])
+    return texts
