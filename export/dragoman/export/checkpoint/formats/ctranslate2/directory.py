@@ -7,9 +7,10 @@ from pathlib import Path
 
 from dragoman.export.checkpoint.files import require_file
 from dragoman.export.checkpoint.formats.ctranslate2.binary import ModelBinary, has_signature
-from dragoman.export.checkpoint.formats.ctranslate2.model import CTranslate2Model, CTranslate2Weights, OurNames
+from dragoman.export.checkpoint.formats.ctranslate2.model import CTranslate2Model
 from dragoman.export.checkpoint.formats.ctranslate2.tokenizer import special_tokens, tokenizer_plan
 from dragoman.export.checkpoint.formats.ctranslate2.vocabulary import read_vocabularies
+from dragoman.export.checkpoint.formats.ctranslate2.weights import CTranslate2Weights, OurNames
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.search.options import DecodingOptions

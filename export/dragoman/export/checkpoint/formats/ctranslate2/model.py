@@ -1,22 +1,18 @@
-"""What the variables of a CTranslate2 model are in our Transformer: its configuration, and each weight under our name."""
+"""What the variables of a CTranslate2 model are in our Transformer: its configuration, and where each weight is."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from dragoman.errors import CheckpointError, ExportError
 from dragoman.export.checkpoint.formats.ctranslate2.binary import ModelBinary, Variable
+from dragoman.export.checkpoint.formats.ctranslate2.weights import Place
 from dragoman.export.checkpoint.limits import DEFAULT_TOKENS, TokenLimits
 from dragoman.export.transformer import TransformerConfig
 from dragoman.export.transformer.config import Activation
 
-__all__ = ["CTranslate2Model", "CTranslate2Weights", "OurNames"]
+__all__ = ["CTranslate2Model"]
 
 ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu", 4: "gelu_sigmoid"}
 SIDES = ("encoder", "decoder")
@@ -42,17 +38,6 @@ STACKED: dict[str, tuple[str, tuple[str, ...]]] = {
     "attention/linear_1/": ("cross_attention", ("key", "value")),
 }
 LEAVES = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a weight is: a variable, or one of `parts` equal parts of its rows; `zero_row`: one more row, of zeros."""
-
-    variable: Variable
-    part: int = 0
-    parts: int = 1
-    zero_row: bool = False
-    closed_row: bool = False  # one more element, −∞: a token that is never generated
 
 
 class CTranslate2Model:
@@ -282,49 +267,3 @@ class CTranslate2Model:
             distinct = len({table.name for table in tables})
             found[side] = tables if distinct > 1 else tables[:1]
         return found
-
-
-class CTranslate2Weights(Mapping[str, Tensor]):
-    """Our weights by our names, each computed from the file when it is asked for."""
-
-    def __init__(self, binary: ModelBinary, places: Mapping[str, Place], vocabulary: int | None = None) -> None:
-        """`vocabulary`: a row of zeros follows so many target words, though no bias is stored that could close it."""
-        self._binary, self._places = binary, places
-        self._open = vocabulary if "output.bias" not in places else None
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name == "output.bias" and self._open is not None:
-            return torch.cat([torch.zeros(self._open), torch.full((1,), -torch.inf)])
-        place = self._places[name]
-        whole = self._binary.tensor(place.variable)
-        if place.parts > 1:
-            whole = whole.tensor_split(place.parts)[place.part]
-        if place.zero_row:
-            whole = torch.cat([whole, whole.new_zeros(1, *whole.shape[1:])])
-        if place.closed_row:
-            whole = torch.cat([whole, whole.new_full((1,), -torch.inf)])
-        return whole
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._places
-        if self._open is not None:
-            yield "output.bias"
-
-    def __len__(self) -> int:
-        return len(self._places) + (self._open is not None)
-
-
-class OurNames:
-    """The weights have our names already."""
-
-    def weight_names(self, ours: str) -> tuple[str, ...]:
-        """The same."""
-        return (ours,)
-
-    def is_optional(self, ours: str) -> bool:
-        """A converter leaves out the biases of layers that have none, though others have."""
-        return ours.endswith(".bias")
-
-    def is_ignored(self, theirs: str) -> bool:  # noqa: ARG002
-        """All of them are ours."""
-        return False
