@@ -19,8 +19,8 @@ from benchmarks.bundles import bundle_of
 from benchmarks.cells import TATOEBA
 from benchmarks.random_checkpoint import REFERENCE
 from dragoman.serving.engine import SessionReply
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.loaded_bundle import load_bundle
 from dragoman.serving.process.replies import Replies

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 from native import build
 
-from dragoman.serving.link.frames import Frame, FrameReader, Kind
+from dragoman.serving.ipc.frames import Frame, FrameReader, Kind
 from dragoman.wire import Limits
 
 __all__ = ["EngineClient", "Reply", "can_compile", "json_of", "wire_version"]

@@ -1,4 +1,4 @@
-// One message between two of our processes, as dragoman.serving.link.frames writes it:
+// One message between two of our processes, as dragoman.serving.ipc.frames writes it:
 //   u32 bytes that follow · u8 kind · u64 request · u32 parts · (u32 length · bytes) for each part; little-endian.
 #pragma once
 

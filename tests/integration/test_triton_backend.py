@@ -22,8 +22,8 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from dragoman import native
-from dragoman.serving.link.channel import Channel, ChannelClosed
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel, ChannelClosed
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import series_frame
 from dragoman.serving.supervisor.ports import free_port
 from dragoman.serving.triton.flags import Address, TritonFlags

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.frames import Frame, Kind
 
 __all__ = [
     "METRICS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from dragoman.serving.link.frames import Frame
+from dragoman.serving.ipc.frames import Frame
 from dragoman.serving.metrics import Change
 
 __all__ = ["read_changes"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.serving.link.channel import Channel, ChannelClosed
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel, ChannelClosed
+from dragoman.serving.ipc.frames import Frame, Kind
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.process.queue_room import read_refused
 from dragoman.serving.triton.routes import RoutingTable
 from dragoman.wire import WIRE_VERSION, ErrorCode, Limits

@@ -15,8 +15,8 @@ from fake_bundle import fake_bundle, fake_engine
 from metric_frames import read_changes
 
 from dragoman.serving.engine import Engine, EngineLimits
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, FrameReader, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, FrameReader, Kind
 from dragoman.serving.metrics import PUBLISHED_BY
 from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.loop import EngineLoop

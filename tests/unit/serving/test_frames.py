@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.errors import ServeError
-from dragoman.serving.link.frames import Frame, FrameReader, Kind, json_frame
+from dragoman.serving.ipc.frames import Frame, FrameReader, Kind, json_frame
 
 frames = st.builds(
     Frame, st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.lists(st.binary(max_size=40), max_size=5).map(tuple)

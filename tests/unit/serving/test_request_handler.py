@@ -18,8 +18,8 @@ from dragoman.errors import Overloaded, ServeError, ServerError
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
 from dragoman.serving.in_process import model_facts
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import NO_DETAILS, Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import PAIR_TEXTS, TERMS, Recorder
 from dragoman.serving.process import request_admission, request_metrics
 from dragoman.serving.process.omission_guard import OmissionGuard

@@ -13,8 +13,8 @@ from test_request_handler import Server
 from dragoman.errors import InvalidRequest
 from dragoman.serving.engine import Engine, ForcedTarget, Sequence
 from dragoman.serving.in_process import model_facts
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.process.scoring import Scoring
 from dragoman.serving.text.alternatives import token_texts
 from fake_runtime import FakeRuntime

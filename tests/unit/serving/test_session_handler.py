@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dragoman.errors import ServeError
 from dragoman.serving.engine import SessionReply
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.session_handler import SessionHandler
 from dragoman.serving.process.task_queue import TaskQueue

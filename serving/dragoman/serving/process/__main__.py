@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from dragoman.errors import DragomanError, ServeError
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, FrameReader, Kind, json_frame
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, FrameReader, Kind, json_frame
 from dragoman.serving.logs import configure_logging
 from dragoman.serving.process.settings import ProcessSettings
 

@@ -9,8 +9,8 @@ import socket
 from pathlib import Path
 
 from dragoman.serving.failures import cause_of
-from dragoman.serving.link.channel import Channel, ChannelClosed
-from dragoman.serving.link.frames import Frame
+from dragoman.serving.ipc.channel import Channel, ChannelClosed
+from dragoman.serving.ipc.frames import Frame
 from dragoman.serving.logs import event as log_event
 
 __all__ = ["Connections"]

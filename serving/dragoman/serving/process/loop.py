@@ -9,8 +9,8 @@ from dragoman.errors import ServeError
 from dragoman.serving import metrics
 from dragoman.serving.engine import Event, SessionReply
 from dragoman.serving.failures import Failure, cause_of
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind, json_frame
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind, json_frame
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.loaded_bundle import LoadedBundle

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dragoman.errors import ServeError
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
 
 __all__ = ["QueueRoom", "read_refused"]
 

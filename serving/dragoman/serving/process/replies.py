@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 from dragoman.serving.failures import Failure, cause_of
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.logs import event as log_event
 from dragoman.wire import ErrorCode
 

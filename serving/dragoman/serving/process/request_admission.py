@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dragoman.errors import InvalidRequest, Overloaded
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind, targets_behind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind, targets_behind
 from dragoman.serving.process.answers import TextAnswer
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.request_metrics import RequestMetrics

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dragoman.errors import Cancelled, Overloaded, ServeError
 from dragoman.serving.engine import Finished, Progress, Sequence, Timings
 from dragoman.serving.failures import outcome_of
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, read_arrival
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, read_arrival
 from dragoman.serving.metrics import CACHE_HITS, CACHE_MISSES, Recorder
 from dragoman.serving.process.answers import TextAnswer, details, translation_parts
 from dragoman.serving.process.fair_share import FairShare

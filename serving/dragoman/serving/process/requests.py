@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dragoman.search import DecodingOptions
 from dragoman.serving import engine
 from dragoman.serving.engine import Timings
-from dragoman.serving.link.channel import Channel
+from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.process.answers import SentenceCheck, TextAnswer
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.task_queue import Task

@@ -15,8 +15,8 @@ from dragoman.errors import InvalidRequest, ServeError, ServerError
 from dragoman.search import DecodingOptions
 from dragoman.search.option_types import Integer, TokenLists, shown
 from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, read_arrival
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, read_arrival
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions, parse_object
 from dragoman.serving.process.replies import Replies

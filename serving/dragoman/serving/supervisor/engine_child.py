@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.errors import BundleError, ServeError
-from dragoman.serving.link.channel import ChannelClosed
-from dragoman.serving.link.frames import Frame, Kind, json_frame
-from dragoman.serving.link.stream import FrameStream
+from dragoman.serving.ipc.channel import ChannelClosed
+from dragoman.serving.ipc.frames import Frame, Kind, json_frame
+from dragoman.serving.ipc.stream import FrameStream
 from dragoman.serving.supervisor.heartbeat import PING_INTERVAL_S, Heartbeat, Pong
 from dragoman.serving.supervisor.parent_watch import watching_parent
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from dragoman.errors import ServeError
-from dragoman.serving.link.stream import FrameStream
+from dragoman.serving.ipc.stream import FrameStream
 from dragoman.serving.metrics import series_frame
 from dragoman.serving.triton.routes import RoutingTable
 

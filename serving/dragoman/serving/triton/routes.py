@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.wire import Limits
 
 __all__ = ["RESTARTED", "RoutingTable"]

@@ -7,7 +7,7 @@ import socket
 import threading
 
 from dragoman.errors import ServeError
-from dragoman.serving.link.frames import MAX_FRAME_BYTES, Frame, FrameReader
+from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, FrameReader
 
 __all__ = ["Channel", "ChannelClosed"]
 

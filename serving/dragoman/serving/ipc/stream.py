@@ -6,8 +6,8 @@ import asyncio
 import socket
 from collections import deque
 
-from dragoman.serving.link.channel import ChannelClosed
-from dragoman.serving.link.frames import Frame, FrameReader
+from dragoman.serving.ipc.channel import ChannelClosed
+from dragoman.serving.ipc.frames import Frame, FrameReader
 
 __all__ = ["FrameStream"]
 
