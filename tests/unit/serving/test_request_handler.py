@@ -115,6 +115,18 @@ def test_details_that_were_not_requested_are_not_written() -> None:
     assert server.details(2)["texts"]
 
 
+def test_every_request_has_an_id() -> None:
+    server = Server()
+    server.ask(1, "one")
+    server.ask(2, "one")
+    server.ask(3, "one", request_id="a-1")
+    server.finish()
+    first, second, third = (server.details(number)["request_id"] for number in (1, 2, 3))
+    assert first
+    assert second not in ("", first)
+    assert third == "a-1"
+
+
 def test_texts_of_one_request_come_back_in_their_order() -> None:
     server = Server()
     server.ask(1, "one", "seventeen", "two")

@@ -5,7 +5,6 @@ Types, ranges and lengths are checked before anything else looks at a value; an 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import secrets
@@ -125,23 +124,21 @@ class OptionsReader:
             "glossary": GlossaryOption(),
         }
         self.schema: Mapping[str, OptionType] = {**DECODING_OPTIONS, **self._own}
-        self._id_prefix, self._ids = (
-            secrets.token_hex(4),
-            itertools.count(),
-        )  # no two requests without an id get the same one
+        self._id_prefix, self._ids = secrets.token_hex(4), itertools.count()
         # Callers send the same few options again and again; validating them costs more than finding them.
         self._remembered = lru_cache(maxsize=256)(self._read)
 
     def read(self, raw: bytes) -> RequestOptions:
         """The options in the JSON object `raw`; InvalidRequest names the first that can't be met."""
         is_usual = len(raw) <= _MAX_REMEMBERED_BYTES and b"request_id" not in raw  # others are seldom the same twice
-        options = self._remembered(raw) if is_usual else self._read(raw)
-        if options.request_id:
-            return options
-        return dataclasses.replace(options, request_id=f"{self._id_prefix}{next(self._ids):08x}")
+        return self._remembered(raw) if is_usual else self._read(raw)
+
+    def new_request_id(self) -> str:
+        """For a request without one; no two get the same."""
+        return f"{self._id_prefix}{next(self._ids):08x}"
 
     def _read(self, raw: bytes) -> RequestOptions:
-        """As the caller wrote them: without a `request_id` where there is none."""
+        """As the caller wrote them."""
         given = parse_object(raw, "OPTIONS", self._limits.max_options_bytes) if raw else {}
         refuse_unknown(given, self.schema)
         own: dict[str, Any] = {name: kind.read(name, given[name]) for name, kind in self._own.items() if name in given}

@@ -53,8 +53,11 @@ class RequestAdmission:
         is_stream = frame.kind is Kind.STREAM
         if is_stream and len(texts) != 1:
             raise InvalidRequest(f"a stream translates one text, not {len(texts)}; send one stream for each")
+        request_id = options.request_id or self._bundle.options.new_request_id()
         request = TranslationRequest(
-            channel, frame.request, options, texts, arrived_s, is_stream, wants_details, raw_targets=targets
+            *(channel, frame.request, options, texts, arrived_s, is_stream, wants_details),
+            raw_targets=targets,
+            request_id=request_id,
         )
         request.unanswered = len(texts)
         self._check_room(request)

@@ -212,7 +212,7 @@ class RequestHandler:
 
     def _answer(self, request: TranslationRequest) -> None:
         done = [(text.answer, text.timings, text.cached) for text in request.texts if text.answer and text.timings]
-        bundle, request_id = self._bundle, request.options.request_id
+        bundle, request_id = self._bundle, request.request_id
         told = details(bundle.settings.name, bundle.version, request_id, done) if request.wants_details else b""
         if request.wants_stream:
             # What was streamed is complete, unless nothing was because the answer was known already.
@@ -228,7 +228,7 @@ class RequestHandler:
         if request.ended:
             return
         self._end(request)
-        self._replies.failure(request.channel, request.number, error, request.options.request_id)
+        self._replies.failure(request.channel, request.number, error, request.request_id)
         self._metrics.ended(request, outcome_of(error))
 
     def _refuse(self, channel: Channel, number: int, error: Exception) -> None:

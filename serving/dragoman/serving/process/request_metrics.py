@@ -86,7 +86,7 @@ class RequestMetrics:
         if outcome == "overloaded":
             self._recorder.count(metrics.REFUSALS)
         if self._log_requests:
-            fields = {"request_id": request.options.request_id, "outcome": outcome, "texts": len(request.raw_texts)}
+            fields = {"request_id": request.request_id, "outcome": outcome, "texts": len(request.raw_texts)}
             log_event(_log, logging.INFO, "request", {**fields, "total_ms": round(total_s * 1000, 2)})
 
 

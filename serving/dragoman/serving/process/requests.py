@@ -153,6 +153,8 @@ class TranslationRequest:
     wants_details: bool = True
     raw_targets: tuple[bytes, ...] = ()
     """To score instead of translating: one for each text."""
+    request_id: str = ""
+    """The caller's, or one of ours."""
     texts: list[TextState] = field(default_factory=list)
     stream: TextStream | None = None
     task: Task | None = None
@@ -174,7 +176,7 @@ class TranslationRequest:
     @property
     def size_bytes(self) -> int:
         """What its texts take in memory."""
-        return sum(map(len, self.raw_texts)) + sum(map(len, self.raw_targets))
+        return sum(map(len, (*self.raw_texts, *self.raw_targets)))
 
     @property
     def deadline_s(self) -> float | None:

@@ -32,7 +32,8 @@ class JoinedHypothesis:
 
     def add(self, part: TextHypothesis, gap: str, source_start: int = 0) -> None:
         """The next part, whose source begins at `source_start`, and what stands behind it."""
-        self._links += (link.moved(source_start, self._length) for link in part.links)
+        if part.links:
+            self._links += [link.moved(source_start, self._length) for link in part.links]
         self._length += len(part.text) + len(gap)
         self._only_score = part.score if len(self._pieces) == 1 else None
         self._pieces += (part.text, gap)
