@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points, version
@@ -22,6 +23,7 @@ __all__ = ["build_parser", "command_modules", "main"]
 _EXTRA = {"dragoman.export": "export", "dragoman.serving": "serving"}
 _SUMMARY = {
     "export": "checkpoint → verified bundle",
+    "build-engines": "build a bundle's TensorRT engines again",
     "inspect": "show and check a bundle",
     "serve": "serve bundles behind Triton",
     "translate": "translate text over gRPC",
@@ -55,7 +57,9 @@ def main(argv: list[str] | None = None) -> int:
         command = importlib.import_module(commands[name])
         parser = _Parser(prog=f"dragoman {name}", **_presentation(command))
         command.configure(parser)
-        return int(command.run(parser.parse_args(arguments[1:])))
+        code = int(command.run(parser.parse_args(arguments[1:])))
+        sys.stdout.flush()
+        return code
     except ModuleNotFoundError as error:
         way_out = _missing_part(commands[name], error)
         if way_out is None:
@@ -71,6 +75,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"dragoman {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again when it ends
+        return FAILURE
 
 
 def command_modules() -> dict[str, str]:
@@ -114,7 +121,7 @@ def _missing_part(command: str, error: ModuleNotFoundError) -> str | None:
 
 
 def _overview(commands: Mapping[str, str]) -> str:
-    lines = [f"  {name:<10} {_SUMMARY.get(name, '')}" for name in commands]
+    lines = [f"  {name:<13} {_SUMMARY.get(name, '')}" for name in commands]
     return "\n".join(
         [
             "usage: dragoman COMMAND …",

@@ -1,16 +1,36 @@
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from dragoman.cli import main
+from dragoman.cli import command_modules, main
 
 
 def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in ("export", "inspect", "serve", "translate", "status", "loadtest"))
+
+
+def test_every_command_has_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    lines = [line.split(None, 1) for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert [line[0] for line in lines] == list(command_modules())
+    assert all(len(line) == 2 for line in lines)
+
+
+def test_a_reader_that_has_seen_enough_is_no_crash() -> None:
+    command = [str(Path(sys.executable).with_name("dragoman")), "completion", "zsh"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        assert running.wait(60) == 1
+        assert running.stderr.read() == b""
 
 
 def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
