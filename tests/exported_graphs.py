@@ -19,7 +19,7 @@ from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration
 from dragoman.export.transformer import KeyValue, Transformer
-from forced_steps import NativeStepper, PortableStepper, Workload
+from forced_steps import STEPPERS, Workload
 
 LOWERINGS: tuple[Lowering, ...] = ("portable",) if native.ops_library() is None else ("native", "portable")
 """Those that can be run here."""
@@ -40,8 +40,7 @@ class Exported:
         return next(graph for graph in self.graphs if (graph.role, graph.lowering) == (role, lowering))
 
     def stepper(self, lowering: Lowering) -> Any:
-        kind = NativeStepper if lowering == "native" else PortableStepper
-        return kind(self.directory, self.graph("encoder", lowering), self.graph("decoder", lowering))
+        return STEPPERS[lowering](self.directory, self.graph("encoder", lowering), self.graph("decoder", lowering))
 
 
 def export(

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from dragoman.bundle.manifest import Graph
+from dragoman.bundle.manifest import Graph, Lowering
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -140,6 +140,9 @@ class NativeStepper:
             Best(*self._stepper.step(tokens, np.full(work.groups, step), groups, own, candidates))
             for step, tokens in enumerate(steps)
         ]
+
+
+STEPPERS: dict[Lowering, type[PortableStepper | NativeStepper]] = {"native": NativeStepper, "portable": PortableStepper}
 
 
 def worst_difference(best: Best, log_probs: NDArray[np.float32], logits: NDArray[np.float32]) -> float:

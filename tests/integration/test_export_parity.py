@@ -14,7 +14,7 @@ from dragoman.bundle.manifest import Lowering, read_manifest
 from dragoman.export.verification.exported import GraphModel
 from dragoman.search.options import DecodingOptions
 from exported_graphs import EACH_LOWERING, LOWERINGS, Exported, export, log_softmax
-from forced_steps import NativeStepper, PortableStepper, Workload, random_workload, worst_difference
+from forced_steps import STEPPERS, NativeStepper, PortableStepper, Workload, random_workload, worst_difference
 from random_marian import REFERENCE_MODEL, write_marian
 
 CLOSE = 1e-4
@@ -130,6 +130,5 @@ def test_the_reference_model_computes_what_hugging_face_computes(reference_bundl
     manifest = read_manifest(reference_bundle)
     work = random_workload(8001, 8001, start=8000, width=3)
     lowering = manifest.graphs[0].lowering
-    kind = NativeStepper if lowering == "native" else PortableStepper
-    stepper = kind(reference_bundle, manifest.graph("encoder", lowering), manifest.graph("decoder", lowering))
+    stepper = STEPPERS[lowering](reference_bundle, manifest.graph("encoder", lowering), manifest.graph("decoder", lowering))
     assert_parity(stepper, work, hugging_face_logits(REFERENCE_MODEL, work))

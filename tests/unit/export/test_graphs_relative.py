@@ -14,7 +14,7 @@ from dragoman.export.lowering import Calibration, lowering_named, trace
 from dragoman.export.transformer import Transformer, TransformerConfig, WholeModel
 from dragoman.export.weights import in_memory
 from exported_graphs import EACH_LOWERING, eager_logits, log_softmax
-from forced_steps import NativeStepper, PortableStepper, random_workload, worst_difference
+from forced_steps import STEPPERS, NativeStepper, random_workload, worst_difference
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,7 @@ def stepper(request: pytest.FixtureRequest, model: Transformer, tmp_path_factory
         ir.save(traced, path)
         return describe(path, role, lowering)
 
-    kind = NativeStepper if request.param == "native" else PortableStepper
-    return kind(directory, written("encoder"), written("decoder"))
+    return STEPPERS[lowering.name](directory, written("encoder"), written("decoder"))
 
 
 def test_graphs_take_relative_positions(model: Transformer, stepper: Any) -> None:

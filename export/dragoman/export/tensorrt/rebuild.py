@@ -26,7 +26,7 @@ def rebuild_engines(bundle: Path, options: EngineOptions, stages: Stages) -> Man
     engines go. Whatever ends this before leaves the bundle as it was. A server that runs has its engines in memory.
     """
     manifest = read_manifest(bundle)
-    portable = [graph for graph in manifest.graphs if graph.lowering == "portable"]
+    portable = manifest.graphs_of("portable")
     if not portable:
         raise EngineBuildError(
             f"{bundle} has no portable graphs to build engines from (targets: {', '.join(manifest.targets)}); export the "

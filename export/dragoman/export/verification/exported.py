@@ -5,13 +5,13 @@ Slower than the server's runtime on purpose: no bound buffers, nothing reused, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragoman.bundle.manifest import Dimensions, Graph, Role, SpecialTokens
+from dragoman.bundle.manifest import Dimensions, Graph, Lowering, Role, SpecialTokens
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answers, FloatArray, IntArray
 from dragoman.export.verification.decoding import Best, Stepper, decode, force
@@ -59,9 +59,11 @@ class GraphModel:
 
 def stepper_of(directory: Path, encoder: Graph, decoder: Graph) -> Stepper:
     """What runs these graphs, of whichever lowering."""
-    if decoder.lowering == "native":
-        return NativeStepper(opened(directory / encoder.file), opened(directory / decoder.file), decoder)
-    return PortableStepper(directory, encoder, decoder)
+    return STEPPERS[decoder.lowering](directory, encoder, decoder)
+
+
+def _native_stepper(directory: Path, encoder: Graph, decoder: Graph) -> NativeStepper:
+    return NativeStepper(opened(directory / encoder.file), opened(directory / decoder.file), decoder)
 
 
 class PortableStepper:
@@ -119,3 +121,7 @@ class PortableStepper:
         if needed > have:
             more = ((0, 0), (0, 0), (0, _CACHE_STEP), (0, 0))
             self._self = {name: np.pad(array, more) for name, array in self._self.items()}
+
+
+STEPPERS: dict[Lowering, Callable[[Path, Graph, Graph], Stepper]] = {"native": _native_stepper, "portable": PortableStepper}
+"""What runs the encoder and the decoder of each lowering."""
