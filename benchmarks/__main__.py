@@ -85,6 +85,13 @@ def shortlist(grid: Grid) -> None:
     write_results("shortlist", _described(**figures), shortlist_table(figures))
 
 
+def language_shortlists(grid: Grid) -> None:
+    from benchmarks.language_shortlists import language_shortlists_table, measure_language_shortlists
+
+    figures = measure_language_shortlists(grid)
+    write_results("language_shortlists", _described(**figures), language_shortlists_table(figures))
+
+
 def export(grid: Grid) -> None:  # noqa: ARG001 - all parts are called alike
     from benchmarks.export_cost import measure_export, table
 
@@ -111,6 +118,7 @@ PARTS: dict[str, Callable[[Grid], None]] = {
     "growth": growth,
     "quality": quality,
     "shortlist": shortlist,
+    "language_shortlists": language_shortlists,
     "peers": peers,
     "export": export,
     "online": online,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,15 @@ def export(
     keep_in_fp32: Sequence[str] = (),
     shortlist: Sequence[int] = (),
     alignment_heads: Sequence[tuple[int, int]] = (),
+    shortlists: Mapping[str, Sequence[int]] | None = None,
 ) -> Exported:
     """The graphs of `checkpoint`, written to the new `directory`."""
     directory.mkdir()
     read = read_checkpoint(checkpoint)
     if shortlist:
         read = dataclasses.replace(read, shortlist=tuple(shortlist))
+    if shortlists:
+        read = dataclasses.replace(read, shortlists={code: tuple(tokens) for code, tokens in shortlists.items()})
     if alignment_heads:
         read = dataclasses.replace(read, alignment_heads=tuple(alignment_heads))
     graphs = build_graphs(

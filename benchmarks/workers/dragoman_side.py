@@ -32,10 +32,24 @@ class DragomanSide:
         self._base = dataclasses.replace(self._manifest.generation, **request.get("options", {}))
         return {"version": _version(self._manifest, settings)}
 
-    def run(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
-        engine = self._with_rows(batch * beam)
-        hypotheses = decode(engine, [tuple(source) for source in sources], self._options(beam, target_tokens))
-        return [list(best[0].tokens) for best in hypotheses]
+    def run(  # noqa: PLR0917 - a cell
+        self,
+        sources: Ids,
+        batch: int,
+        beam: int,
+        target_tokens: int | None,
+        shortlists: list[int] | None = None,
+        apart: bool = False,
+    ) -> Ids:
+        """`shortlists`: that of each source; `apart`: the sources of one list after those of another."""
+        engine, options = self._with_rows(batch * beam), self._options(beam, target_tokens)
+        numbers = shortlists or [0] * len(sources)
+        parts = [[at for at, one in enumerate(numbers) if one == number] for number in dict.fromkeys(numbers)]
+        found: dict[int, list[int]] = {}
+        for part in parts if apart else [range(len(sources))]:
+            best = decode(engine, [tuple(sources[at]) for at in part], options, [numbers[at] for at in part])
+            found |= {at: list(one[0].tokens) for at, one in zip(part, best, strict=True)}
+        return [found[at] for at in range(len(sources))]
 
     def _with_rows(self, rows: int) -> Engine:
         if rows not in self._engines:

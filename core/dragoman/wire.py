@@ -171,12 +171,12 @@ DECODED = Tensor("DECODED", "BYTES", (-1,))
 STATUS = Tensor("STATUS", "BYTES", (1,))
 """A JSON object: `wire_version`, `server` (dragoman's version), `metrics` (URL of the Prometheus endpoint, or null) and
 `bundles`: for each `name`, `model`, `version`, `architecture`, `parameters`, `precision`, `source_languages` and
-`target_languages` (BCP 47)."""
+`target_languages` (BCP 47), and `shortlists`: how many tokens can be generated, of the target languages that have a list."""
 
 STATUS_FIELDS = ("wire_version", "server", "metrics", "bundles")
 BUNDLE_FIELDS = (
     *("name", "model", "version", "architecture", "parameters", "precision"),
-    *("source_languages", "target_languages"),
+    *("source_languages", "target_languages", "shortlists"),
 )
 
 TRANSLATE = TritonModel("translate", False, (TEXT, TARGET, OPTIONS, MODEL), (TRANSLATION, SCORE, TOKEN_COUNT, DETAILS))

@@ -11,7 +11,8 @@ void TopK::clear() {
   total_ = {kLowest, 0.0f};
 }
 
-void TopK::add(const float* logits, const float* bias, std::int64_t first_token, std::int64_t count, std::int64_t wanted) {
+void TopK::add(const Logits& some, std::int64_t wanted) {
+  const auto [logits, bias, tokens, first, count] = some;
   thread_local std::vector<float> maxima, ordered;
   const std::int64_t blocks = (count + kBlock - 1) / kBlock;
   maxima.resize(static_cast<std::size_t>(blocks));
@@ -30,7 +31,7 @@ void TopK::add(const float* logits, const float* bias, std::int64_t first_token,
     const std::int64_t end = std::min((block + 1) * kBlock, count);
     for (std::int64_t at = block * kBlock; at < end; ++at)
       if (const float logit = logits[at] + (bias == nullptr ? 0.0f : bias[at]); logit >= least)
-        candidates_.push_back({logit, first_token + at});
+        candidates_.push_back({logit, tokens == nullptr ? first + at : tokens[at]});
   }
   keep_best(wanted);
 }

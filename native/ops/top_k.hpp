@@ -18,12 +18,20 @@ struct Best {
   float* logits;
 };
 
+// The logits + bias (which may be null) of `count` tokens: `tokens`, or without them those from `first` on.
+struct Logits {
+  const float* logits;
+  const float* bias;
+  const std::int32_t* tokens;
+  std::int64_t first, count;
+};
+
 class TopK {
  public:
   void clear();
 
-  // logits + bias (which may be null) of `count` tokens, from `first_token` on; the `wanted` largest of all are kept.
-  void add(const float* logits, const float* bias, std::int64_t first_token, std::int64_t count, std::int64_t wanted);
+  // The `wanted` largest of all that are added are kept.
+  void add(const Logits& some, std::int64_t wanted);
 
   // The `wanted` largest, best first, of equal ones the lower token first. Logits that are no numbers have no largest: token
   // 0 and −∞ stand for what is missing then.

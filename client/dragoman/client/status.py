@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tritonclient.grpc import service_pb2
@@ -40,6 +40,8 @@ class BundleStatus:
     precision: str
     source_languages: tuple[str, ...]
     target_languages: tuple[str, ...]
+    shortlists: Mapping[str, int] = field(default_factory=dict)
+    """How many tokens can be generated into each target language that has a list."""
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> BundleStatus:
@@ -53,6 +55,9 @@ class BundleStatus:
             precision=str(raw["precision"] or ""),
             source_languages=tuple(map(str, raw["source_languages"])),
             target_languages=tuple(map(str, raw["target_languages"])),
+            shortlists={
+                str(code): int(count) for code, count in raw.get("shortlists", {}).items()
+            },  # none from older servers
         )
 
 

@@ -94,13 +94,15 @@ def print_status(servers: Sequence[ServerStatus]) -> None:
 
 
 def _languages(bundle: BundleStatus) -> str:
-    """`en → de`; of a model of many languages the first few."""
+    """`en → de`, and which have shortlists; of a model of many languages the first few."""
     sides = (bundle.source_languages, bundle.target_languages)
     shown = (
         ", ".join(side[:_LANGUAGES_SHOWN]) + (f" +{len(side) - _LANGUAGES_SHOWN}" if len(side) > _LANGUAGES_SHOWN else "")
         for side in sides
     )
-    return " → ".join(names or "?" for names in shown)
+    lists = [f"{code} {count:,}" for code, count in list(bundle.shortlists.items())[:_LANGUAGES_SHOWN]]
+    more = f" +{len(bundle.shortlists) - len(lists)}" if len(bundle.shortlists) > len(lists) else ""
+    return " → ".join(names or "?" for names in shown) + (f" (shortlists: {', '.join(lists)}{more})" if lists else "")
 
 
 def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

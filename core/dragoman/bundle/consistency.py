@@ -17,6 +17,8 @@ __all__ = ["contradictions"]
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
 MAX_BEAM_SIZE = 1024
+SHORTLISTS = "shortlists"
+"""The input of a graph that takes the number of the shortlist of each sequence."""
 MAX_ENDS = 16
 """End tokens: each costs a beam search a candidate for each of its rows."""
 
@@ -59,6 +61,22 @@ def _graphs(manifest: Manifest) -> Iterator[str]:
     sizes = manifest.dimensions
     if sizes.shortlist is not None and sizes.shortlist > sizes.target_vocabulary:
         yield f"the shortlist has {sizes.shortlist} tokens of a vocabulary of {sizes.target_vocabulary}"
+    yield from _shortlists(manifest)
+
+
+def _shortlists(manifest: Manifest) -> Iterator[str]:
+    lists, sizes = manifest.shortlists, manifest.dimensions
+    if not lists:
+        return
+    if (longest := max(lists.values())) > sizes.target_vocabulary:
+        yield f"a shortlist has {longest} tokens of a vocabulary of {sizes.target_vocabulary}"
+    if sizes.shortlist is not None:
+        yield "it has a shortlist for all languages and shortlists of single ones"
+    if manifest.languages is not None and not lists.keys() <= manifest.languages.tokens.keys():
+        yield "a shortlist is for a language that is not among its languages"
+    for graph in manifest.graphs:
+        if graph.role != "encoder" and all(given.name != SHORTLISTS for given in graph.inputs):
+            yield f"{graph.file} can't choose between the shortlists of languages"
 
 
 def _tokens(manifest: Manifest) -> Iterator[str]:

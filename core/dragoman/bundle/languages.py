@@ -7,17 +7,25 @@ a token before or after the source (`>>deu<<`, `eng_Latn`), a forced first targe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from dragoman.bundle.language_codes import LanguageTag, is_language_group, parse_tag
-from dragoman.bundle.manifest import Manifest
+from dragoman.bundle.manifest import Languages, Manifest, ModelCard
 from dragoman.errors import InvalidRequest
 from dragoman.search import DecodingOptions
 from dragoman.search.option_types import shown
 
-__all__ = ["NO_LANGUAGE_TOKENS", "Language", "LanguageResolver", "LanguageSide", "LanguageTokens", "language_resolver"]
+__all__ = [
+    "NO_LANGUAGE_TOKENS",
+    "Language",
+    "LanguageResolver",
+    "LanguageSide",
+    "LanguageTokens",
+    "language_resolver",
+    "resolver_of",
+]
 
 _MOST_LISTED = 40
 _LONGEST_LEADING_TOKEN = 64
@@ -25,12 +33,16 @@ _LONGEST_LEADING_TOKEN = 64
 
 @dataclass(frozen=True, slots=True)
 class LanguageTokens:
-    """What the chosen languages add to a source and to its decoding; None leaves it to the model's own settings."""
+    """What the chosen languages add to a source and to its decoding; None leaves it to the model's own settings.
+
+    `shortlist`: the number of the target language's list of tokens in the graphs; 0 stands for all tokens.
+    """
 
     source_prefix: tuple[int, ...] = ()
     source_suffix: tuple[int, ...] = ()
     forced_bos: int | None = None
     decoder_start: int | None = None
+    shortlist: int = 0
 
     def wrap(self, source: Iterable[int]) -> tuple[int, ...]:
         """A source with the tokens around it; `source` has the tokenizer's own already, such as the end token."""
@@ -54,11 +66,13 @@ Place = Literal["none", "before", "after", "forced_bos", "decoder_start"]
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language of a bundle: its BCP 47 tag, the model's own code for it, and the token that chooses it (or None)."""
+    """A language of a bundle: its BCP 47 tag, the model's own code for it, the token that chooses it (or None), and the
+    number of its shortlist."""
 
     tag: LanguageTag
     own_code: str
     token: int | None = None
+    shortlist: int = 0
 
     def __str__(self) -> str:
         return str(self.tag)
@@ -133,11 +147,13 @@ class LanguageResolver:
     def tokens(self, source: str | None, target: str | None) -> LanguageTokens:
         """What the languages of a request need; InvalidRequest lists what there is when one of them is not there."""
         placed: dict[Place, int] = {}
-        for side, code in ((self.source, source), (self.target, target)):
-            language = side.find(code)
+        chosen = [(side, side.find(code)) for side, code in ((self.source, source), (self.target, target))]
+        for side, language in chosen:
             if language is not None and language.token is not None:
                 placed[side.place] = language.token
+        into = chosen[-1][1]
         return LanguageTokens(
+            shortlist=0 if into is None else into.shortlist,
             source_prefix=(placed["before"],) if "before" in placed else (),
             source_suffix=(placed["after"],) if "after" in placed else (),
             forced_bos=placed.get("forced_bos"),
@@ -148,6 +164,11 @@ class LanguageResolver:
         """The languages of a request that was accepted, `en>de`; `und` is one that nobody named, "" if both are."""
         used = (self.source.used(source), self.target.used(target))
         return ">".join(str(one or "und") for one in used) if any(used) else ""
+
+    def shortlist_behind(self, leading_token: str) -> int:
+        """The list of the language whose token a text begins with."""
+        code = leading_token.strip().removeprefix(">>").removesuffix("<<")
+        return next((one.shortlist for one in self.target.languages if one.own_code == code), 0)
 
     def leading_token(self, text: str) -> str:
         """The language token that `text` begins with, with the white space after it; "" without one.
@@ -164,21 +185,30 @@ class LanguageResolver:
 
 def language_resolver(manifest: Manifest, literal_tokens: Mapping[str, int] | None = None) -> LanguageResolver:
     """Of the languages with tokens in the manifest, of Marian's `>>deu<<` tokens, or else of the one pair that it names."""
-    if manifest.languages is not None:
-        return _with_tokens(manifest)
-    source = _named("source", manifest.model.source_language)
+    return resolver_of(manifest.model, manifest.languages, manifest.generation, literal_tokens, tuple(manifest.shortlists))
+
+
+def resolver_of(
+    model: ModelCard,
+    languages: Languages | None,
+    generation: DecodingOptions,
+    literal_tokens: Mapping[str, int] | None = None,
+    shortlists: Sequence[str] = (),
+) -> LanguageResolver:
+    """The same of what a manifest holds; `shortlists`: the languages with lists, in the order of their numbers."""
+    numbers = {code: at + 1 for at, code in enumerate(shortlists)}
+    if languages is not None:
+        return _with_tokens(languages, generation, numbers)
+    source = _named("source", model.source_language)
     if not literal_tokens:
-        return LanguageResolver(source, _named("target", manifest.model.target_language))
-    targets = [_language(piece.removeprefix(">>").removesuffix("<<"), token) for piece, token in literal_tokens.items()]
-    targets.sort(key=lambda language: language.own_code)
-    return LanguageResolver(source, LanguageSide("target", tuple(targets), "before"), reads_literals=True)
+        return LanguageResolver(source, _named("target", model.target_language))
+    tokens = {piece.removeprefix(">>").removesuffix("<<"): token for piece, token in literal_tokens.items()}
+    targets = tuple(_language(code, token, numbers) for code, token in sorted(tokens.items()))
+    return LanguageResolver(source, LanguageSide("target", targets, "before"), reads_literals=True)
 
 
-def _with_tokens(manifest: Manifest) -> LanguageResolver:
-    record = manifest.languages
-    if record is None:
-        return LanguageResolver()
-    found = {code: _language(code, token) for code, token in record.tokens.items()}
+def _with_tokens(record: Languages, generation: DecodingOptions, numbers: Mapping[str, int]) -> LanguageResolver:
+    found = {code: _language(code, token, numbers) for code, token in record.tokens.items()}
     languages = tuple(found.values())
     source = LanguageSide(
         "source",
@@ -193,13 +223,13 @@ def _with_tokens(manifest: Manifest) -> LanguageResolver:
         languages,
         place,
         found.get(record.default_target or ""),
-        is_required=place == "before" or (place == "forced_bos" and manifest.generation.forced_bos is None),
+        is_required=place == "before" or (place == "forced_bos" and generation.forced_bos is None),
     )
     return LanguageResolver(source, target)
 
 
-def _language(own_code: str, token: int) -> Language:
-    return Language(parse_tag(own_code) or LanguageTag(own_code), own_code, token)
+def _language(own_code: str, token: int, numbers: Mapping[str, int]) -> Language:
+    return Language(parse_tag(own_code) or LanguageTag(own_code), own_code, token, numbers.get(own_code, 0))
 
 
 def _named(name: Literal["source", "target"], codes: str | None) -> LanguageSide:

@@ -23,6 +23,7 @@ from dragoman.bundle.records import (
     Languages,
     Lowering,
     ModelCard,
+    Name,
     Precision,
     Profile,
     Role,
@@ -36,6 +37,7 @@ from dragoman.bundle.records import (
     TokenizerFiles,
     Verification,
     VerificationCase,
+    Vocabulary,
 )
 from dragoman.bundle.schema import Range, build
 from dragoman.bundle.strict_json import parse_json, read_text
@@ -97,6 +99,9 @@ class Manifest:
     tasks: Tasks = field(default_factory=Tasks)
     segmentation: Segmentation = "sentence"
     alignment: Alignment | None = None
+    shortlists: dict[Name, Vocabulary] = field(default_factory=dict)
+    """How many tokens can be generated into a target language, by the model's own code, where that is not all of them. The
+    graphs know a list by its number: that of its place here, from 1 on; 0 stands for all tokens."""
 
     @property
     def aligns_when_fed(self) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "Languages",
     "Lowering",
     "ModelCard",
+    "Name",
     "Precision",
     "Profile",
     "Role",
@@ -30,6 +31,7 @@ __all__ = [
     "TokenizerFiles",
     "Verification",
     "VerificationCase",
+    "Vocabulary",
 ]
 
 Precision = Literal["fp32", "fp16", "int8"]

@@ -53,6 +53,9 @@ def _model_table(manifest: Manifest) -> Table:
         rows["tasks"] = ", ".join(sorted(manifest.tasks.named))
     if sizes.shortlist is not None:
         rows["shortlist"] = f"{sizes.shortlist:,} tokens can be generated"
+    if manifest.shortlists:
+        listed = ", ".join(f"{code} {count:,}" for code, count in manifest.shortlists.items())
+        rows["shortlists"] = f"{listed} tokens; all {sizes.target_vocabulary:,} into other languages"
     if (alignment := manifest.alignment) is not None:
         found = "" if alignment.agreement is None else f", {alignment.agreement:.0%} of {alignment.links} links found"
         rows["alignment"] = f"{len(alignment.heads)} heads{found}"

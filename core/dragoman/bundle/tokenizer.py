@@ -6,7 +6,7 @@ make it one; here we differ on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
 from dragoman.bundle.spans import Span
 from dragoman.errors import BundleError
 
-__all__ = ["Tokenizer", "open_tokenizer"]
+__all__ = ["Tokenizer", "literal_tokens_of", "open_tokenizer"]
 
 
 class Tokenizer(Protocol):
@@ -36,6 +36,13 @@ class Tokenizer(Protocol):
 
     def target_spans(self, ids: Sequence[int]) -> list[Span]:
         """Of each id its characters in `decode(ids)`; none for special tokens."""
+
+
+def literal_tokens_of(tokenizer: Tokenizer) -> Mapping[str, int] | None:
+    """Language tokens that a text may begin with, such as Marian's `>>deu<<`; None where there are none."""
+    from dragoman.bundle.tokenizer_pieces import MarianTokenizer
+
+    return tokenizer.language_tokens if isinstance(tokenizer, MarianTokenizer) else None
 
 
 def open_tokenizer(directory: Path, files: TokenizerFiles, tokens: SpecialTokens) -> Tokenizer:

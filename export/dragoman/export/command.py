@@ -21,6 +21,7 @@ examples:
   dragoman export translate-zh_en-1_9.argosmodel --output bundles/zh-en --precision int8
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv --shortlist news.fr
+  dragoman export nllb-200-distilled-600M --output bundles/nllb --precision int8 --shortlist de=news.de --shortlist fr=t.fr
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
   dragoman export fairseq/checkpoint_best.pt --output bundles/en-fr --dictionaries data-bin --bpe-codes bpe.codes
 
@@ -66,10 +67,12 @@ def _declare_graphs(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--shortlist",
-        type=Path,
-        metavar="FILE",
+        action="append",
+        default=[],
+        metavar="[LANGUAGE=]FILE",
         help="text in the target language, one sentence per line: only its tokens and single characters are generated, "
-        "which is faster where the vocabulary is large; what it loses is measured (docs/bundle.md)",
+        "which is faster where the vocabulary is large; what it loses is measured. With a LANGUAGE it is for requests into "
+        "this one; give it again for others (docs/bundle.md)",
     )
 
 
@@ -148,9 +151,11 @@ def run(arguments: argparse.Namespace) -> int:
     from dragoman.export.pipeline import ExportOptions, export_bundle
     from dragoman.export.progress import TerminalStages
     from dragoman.export.report import print_report
+    from dragoman.export.shortlist import parse_shortlists
     from dragoman.export.staging import interrupted_by_sigterm
     from dragoman.export.tensorrt import parse_capabilities
 
+    texts = parse_shortlists(arguments.shortlist)
     targets = [*(arguments.targets or []), *([arguments.tensorrt] if arguments.tensorrt else [])]
     options = ExportOptions(
         checkpoint=arguments.checkpoint,
@@ -158,7 +163,8 @@ def run(arguments: argparse.Namespace) -> int:
         precision=arguments.precision,
         targets=tuple(dict.fromkeys(targets or ["cpu"])),
         compute_capabilities=parse_capabilities(arguments.compute_capability) if arguments.compute_capability else None,
-        shortlist=arguments.shortlist,
+        shortlist=texts.pop(None, None),
+        shortlists={language: path for language, path in texts.items() if language is not None},
         verify_file=arguments.verify_file,
         max_quality_loss=arguments.max_quality_loss,
         limits=TokenLimits(arguments.max_source_tokens, arguments.max_target_tokens),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -37,13 +38,13 @@ from dragoman.export.checkpoint import Checkpoint, CompanionFiles, TokenLimits, 
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration, lowering_named, lowerings_for
 from dragoman.export.progress import QuietStages, Stages
-from dragoman.export.shortlist import read_shortlist
+from dragoman.export.shortlist import with_shortlists
 from dragoman.export.staging import staged_directory
 from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
 from dragoman.export.verification.comparison import Judge, Output
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
 from dragoman.export.verification.exported import GraphModel
-from dragoman.export.verification.languages import VerifiedLanguages
+from dragoman.export.verification.languages import VerifiedLanguages, requested_languages
 from dragoman.export.verification.references import open_reference
 
 __all__ = ["ExportOptions", "ExportReport", "export_bundle"]
@@ -58,7 +59,8 @@ class ExportOptions:
 
     `lowering` is what the CPU runs: "native" (custom operators; the default where they are built) or "portable" (standard
     operators, slower, for a server without them).
-    `shortlist` is text in the target language: tokens that are not in it are never generated.
+    `shortlist` is text in the target language: tokens that are not in it are never generated. `shortlists` are such texts by
+    target language: requests into other languages choose from the whole vocabulary.
     `verify=False` leaves the comparison with the original out, and the manifest says so by having no verification: for
     random weights, whose translations mean nothing.
     `segmentation` is what the model translates at a time, where its family's usual is not right.
@@ -72,6 +74,7 @@ class ExportOptions:
     targets: tuple[Target, ...] = ("cpu",)
     compute_capabilities: tuple[str, ...] | None = None
     shortlist: Path | None = None
+    shortlists: Mapping[str, Path] = field(default_factory=dict)
     verify_file: Path | None = None
     max_quality_loss: float | None = None
     limits: TokenLimits = field(default_factory=TokenLimits)
@@ -88,6 +91,13 @@ class ExportOptions:
             raise UsageError("verify_file and max_quality_loss mean nothing with verify=False")
         if self.max_quality_loss is not None and not self.max_quality_loss >= 0:
             raise UsageError(f"--max-quality-loss {self.max_quality_loss:g} must not be negative")
+        if self.shortlist is not None and self.shortlists:
+            raise UsageError("shortlist and shortlists: give one text for all languages, or texts of single languages")
+        if self.shortlists and "portable" in self.lowerings:
+            raise UsageError(
+                "shortlists of single languages need the custom operators, which choose weights for each row: export for "
+                "--target cpu alone, or give --shortlist one FILE for all languages"
+            )
         try:
             TASK_PREFIX.read("task_prefix", self.task_prefix)
         except InvalidRequest as error:
@@ -169,6 +179,7 @@ class _Export:
                     tasks=Tasks(self._options.task_prefix, dict(checkpoint.tasks)),
                     segmentation=self._options.segmentation or checkpoint.segmentation,
                     alignment=alignment,
+                    shortlists={code: len(tokens) for code, tokens in checkpoint.shortlists.items()},
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())
@@ -186,24 +197,26 @@ class _Export:
                 )
 
     def _shortened(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Checkpoint:
-        if self._options.shortlist is None:
+        if self._options.shortlist is None and not self._options.shortlists:
             return checkpoint
         with self._stages.stage("choose the shortlist"):
-            listed = read_shortlist(self._options.shortlist, tokenizer, checkpoint)
-            return replace(checkpoint, shortlist=listed)
+            return with_shortlists(checkpoint, tokenizer, self._options.shortlist, self._options.shortlists)
 
     def _alignment(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Alignment:
         """Chosen with the whole vocabulary: the layers of a shortened model are the same."""
-        languages, tokens = VerifiedLanguages(tokenizer, checkpoint.languages), checkpoint.tokens
-        first = next(iter(languages.forced.values()), checkpoint.generation.forced_bos)
+        languages, tokens = VerifiedLanguages(tokenizer, requested_languages(checkpoint, tokenizer)), checkpoint.tokens
+        target = languages.targets(is_one=True)[0]
         silent = {tokens.pad, tokens.eos, *checkpoint.tokenizer.silent}
+        silent |= {*target.tokens.source_prefix, *target.tokens.source_suffix}
+        if target.tokens.decoder_start is not None:
+            tokens = replace(tokens, decoder_start=target.tokens.decoder_start)
         silent |= {*checkpoint.tokenizer.source_prefix, *checkpoint.tokenizer.source_suffix}
         with self._stages.stage("choose the heads that align") as advance:
             return find_alignment(
                 checkpoint.model,
                 tokens,
-                languages.encode(self._corpus.sentences[:MOST_SENTENCES]),
-                replace(checkpoint.generation, forced_bos=first),
+                languages.encode(self._corpus.sentences[:MOST_SENTENCES], target),
+                target.tokens.apply(checkpoint.generation),
                 silent=frozenset(silent),
                 advance=advance,
             )
@@ -250,7 +263,7 @@ class _Export:
             self._corpus,
             checkpoint.generation,
             checkpoint.dimensions.max_source_tokens,
-            languages=checkpoint.languages,
+            languages=requested_languages(checkpoint, tokenizer),
         )
         original.weights.release()  # the graphs hold the weights now
         outputs = [self._run(judge, checkpoint, graphs, lowering, staging) for lowering in self._options.lowerings]
@@ -261,7 +274,10 @@ class _Export:
             with self._stages.stage(f"verify the {one.lowering} graphs") as advance:
                 cases += judge.cases(one, advance)
         return judge.verdict(
-            cases, self._options.precision, self._options.max_quality_loss, self._options.shortlist is not None
+            cases,
+            self._options.precision,
+            self._options.max_quality_loss,
+            checkpoint.shortlist is not None or bool(checkpoint.shortlists),
         )
 
     def _run(

@@ -61,9 +61,15 @@ class LoadedModel:
         _run(self.engine, sequences)
 
 
-def decode(engine: Engine, sources: Many[tuple[int, ...]], options: DecodingOptions) -> list[tuple[Hypothesis, ...]]:
-    """Hypotheses of each source, all decoded together. The first error of a request is raised once all have ended."""
-    sequences = [Sequence(source, options) for source in sources]
+def decode(
+    engine: Engine, sources: Many[tuple[int, ...]], options: DecodingOptions, shortlists: Many[int] | None = None
+) -> list[tuple[Hypothesis, ...]]:
+    """Hypotheses of each source, all decoded together. The first error of a request is raised once all have ended.
+
+    `shortlists`: the number of the list of each.
+    """
+    numbers = shortlists or [0] * len(sources)
+    sequences = [Sequence(source, options, shortlist=number) for source, number in zip(sources, numbers, strict=True)]
     _run(engine, sequences)
     for sequence in sequences:
         if sequence.error is not None:

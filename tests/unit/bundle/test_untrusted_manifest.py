@@ -134,6 +134,34 @@ def test_languages_that_can_not_be_are_refused(manifest: Manifest, change: dict[
     assert named in refusal(changed(manifest, {**LANGUAGES, **change}, "languages"))
 
 
+@pytest.mark.parametrize(
+    ("shortlists", "named"),
+    [
+        ({"de": 33}, "a shortlist has 33 tokens of a vocabulary of 32"),
+        ({"de": 1}, "shortlists.'de'"),
+        ({"de": "all"}, "shortlists.'de'"),
+        ({"../de": 8}, "shortlists"),
+        ([8], "shortlists"),
+        ({"fr": 8}, "a language that is not among its languages"),
+        ({"de": 8}, "can't choose between the shortlists of languages"),
+    ],
+    ids=str,
+)
+def test_shortlists_that_can_not_be_are_refused(manifest: Manifest, shortlists: object, named: str) -> None:
+    assert named in refusal({**changed(manifest, LANGUAGES, "languages"), "shortlists": shortlists})
+
+
+def test_shortlists_survive_writing_and_reading_in_their_order(manifest: Manifest) -> None:
+    raw = {**changed(manifest, LANGUAGES, "languages"), "shortlists": {"en": 9, "de": 8}}
+    for graph in raw["graphs"]:
+        graph["inputs"].append({"name": "shortlists", "dtype": "int32", "shape": ["groups"]})
+    read = Manifest.from_json(json.dumps(raw))
+    assert list(read.shortlists.items()) == [("en", 9), ("de", 8)]
+    assert Manifest.from_json(read.to_json()) == read
+    raw["dimensions"]["shortlist"] = 7
+    assert "a shortlist for all languages and shortlists of single ones" in refusal(raw)
+
+
 def test_tokens_around_a_source_are_in_its_vocabulary(manifest: Manifest) -> None:
     assert "around the sources" in refusal(changed(manifest, [32], "tokenizer", "source_suffix"))
 

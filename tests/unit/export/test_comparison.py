@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import VerificationCase
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answer, Answers, FloatArray, IntArray
@@ -43,7 +44,9 @@ class Echo:
         self.batches.append(len(sources))
         return [self._said(tuple(source)) for source in sources]
 
-    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def log_probs(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         logits = np.zeros((len(target), VOCABULARY), np.float32)
         said = self._said(tuple(source))
         for step in range(min(len(said), len(target))):
@@ -51,7 +54,9 @@ class Echo:
         result: FloatArray = logits - np.log(np.exp(logits).sum(1, keepdims=True))
         return result
 
-    def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
+    def forced(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> tuple[IntArray, FloatArray]:
         every = self.log_probs(source, target)
         best = np.argsort(-every, axis=1, kind="stable")[:, :4]
         return best, np.take_along_axis(every, best, axis=1)
@@ -67,11 +72,18 @@ class Graphs:
         self._echo = echo
         self.forced = echo.forced
 
-    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+    def generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        language: LanguageTokens = NO_LANGUAGE_TOKENS,
+    ) -> Answers:
         said = self._echo.generate(sources, options)
         return [Answer(tokens, self._score(source, tokens)) for source, tokens in zip(sources, said, strict=True)]
 
-    def scored(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def scored(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         return self._echo.log_probs(source, target)[np.arange(len(target)), list(target)]
 
     def _score(self, source: Sequence[int], tokens: tuple[int, ...]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dragoman import native
-from dragoman.bundle.manifest import Lowering
+from dragoman.bundle.manifest import Lowering, Precision
 from dragoman.export.progress import QuietStages
 from dragoman.export.tensorrt import EngineLimits, EngineOptions, build_engines
 from dragoman.export.verification import exported as exported_module
@@ -93,6 +93,43 @@ def test_the_steps_and_whole_targets_are_never_open_together(tiny_fp32: Exported
         assert len(alive) == 2
         graphs.scored([5, 6, checkpoint.tokens.eos], answer)
         assert len(alive) == 2  # each holds the weights that it reads
+
+
+@needs_operators
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+@pytest.mark.parametrize(
+    ("family", "shape"),
+    [
+        ("NLLB", {**ONE_LAYER, "d_model": 30, "encoder_ffn_dim": 17}),
+        ("BART", {**ONE_LAYER, "scale_embedding": True}),
+        ("T5 1.1", {**ONE_T5, "num_heads": 5, "d_kv": 7}),
+    ],
+    ids=str,
+)
+def test_in_lower_precision_an_answer_is_the_same_alone_and_in_a_batch(
+    tmp_path: Path, family: str, shape: dict[str, Any], precision: Precision
+) -> None:
+    """One of each kind of layers: pre-norm, post-norm, and RMSNorm with relative positions and gates; odd sizes."""
+    directory = FAMILIES[family].write(tmp_path / "model", **shape)
+    exported = export(tmp_path / "graphs", directory, ("native",), precision)
+    checkpoint = exported.checkpoint
+    graphs = GraphModel(
+        exported.directory,
+        {role: exported.graph(role, "native") for role in ("encoder", "decoder", "forced")},
+        checkpoint.tokens,
+        checkpoint.dimensions,
+    )
+    original = EagerModel(checkpoint.model, checkpoint.tokens)
+    generator = np.random.default_rng(5)
+    batch = [[*generator.integers(110, 250, length).tolist(), checkpoint.tokens.eos] for length in (3, 7, 12, 25)]
+    for beams in (1, 4):
+        options = dataclasses.replace(checkpoint.generation, beam_size=beams, max_length=24)
+        together = graphs.generate(batch, options)
+        assert [graphs.generate([source], options)[0] for source in batch] == together
+    for source, answer in zip(batch, together, strict=True):
+        log_probs = original.log_probs(source, answer.tokens)[np.arange(len(answer.tokens)), list(answer.tokens)]
+        worst = np.abs(graphs.scored(source, answer.tokens) - log_probs).max()
+        assert worst < {"fp16": 0.05, "int8": 3.0}[precision]
 
 
 def engines_build(exported: Exported) -> None:

@@ -14,6 +14,7 @@ import transformers
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from random_families import FAMILIES, PIECES
+from random_marian import REFERENCE_MODEL
 
 AWKWARD = [
     "Where is the station?",
@@ -82,6 +83,11 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "Pegasus, tokenizer.json": ("Pegasus", "PegasusTokenizer", True),
     "mBART-50, sentencepiece": ("mBART-50", "MBart50Tokenizer", False),
     "mBART-50, tokenizer.json": ("mBART-50", "MBart50Tokenizer", True),
+    "NLLB, sentencepiece": ("NLLB", "NllbTokenizer", False),
+    "NLLB, tokenizer.json": ("NLLB", "NllbTokenizer", True),
+    "mT5, sentencepiece": ("mT5", "T5Tokenizer", False),
+    "UMT5, tokenizer.json": ("UMT5", "T5Tokenizer", True),
+    "Marian": ("Marian", "MarianTokenizer", False),
     "SMALL-100": ("SMALL-100", "M2M100Tokenizer", False),
     "mBART, sentencepiece": ("mBART", "MBartTokenizer", False),
     "M2M100": ("M2M100", "M2M100Tokenizer", False),
@@ -94,7 +100,10 @@ KINDS: dict[str, tuple[str, str, bool]] = {
 @pytest.fixture(scope="module", params=KINDS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     family, kind, with_json = KINDS[request.param]
-    directory = FAMILIES[family].write(tmp_path_factory.mktemp("checkpoints") / family)
+    if family == "Marian":
+        directory = REFERENCE_MODEL
+    else:
+        directory = FAMILIES[family].write(tmp_path_factory.mktemp("checkpoints") / family)
     theirs = getattr(transformers, kind)
     if with_json:
         as_json(directory, theirs)

@@ -154,3 +154,116 @@ def test_tokens_that_the_vocabulary_lacks_are_not_looked_up(scored_tokens: Array
             outputs=BEST,
             vocabulary=70,
         )
+
+
+LISTS = ((3, 40, 41, 66), (0, 3, 17, 40, 41, 66, 69), (3, 40, 41, 66, *range(42, 60)))
+"""Of a vocabulary of 70; the first is what the others share."""
+
+
+def listed(weights: Array, quantised: bool, bias: Array | None) -> tuple[tuple[Array, ...], tuple[Array, ...], Array | None]:
+    """The table with the whole vocabulary and the lists behind it: what is stored, the inputs of the lists, and the bias."""
+    shared, parts, ranges, begin = LISTS[0], [np.arange(70)], [(0, 70, 0, 0)], 80
+    for own in (shared, *(tuple(sorted(set(one) - set(shared))) for one in LISTS[1:])):
+        parts += [np.zeros(-len(np.concatenate(parts)) % 16, np.int64), np.array(own)]
+        ranges.append((80, 80 + len(shared), *((0, 0) if own == shared else (begin, begin + len(own)))))
+        begin += -(-len(own) // 16) * 16
+    tokens = np.concatenate(parts)
+    table = weights[tokens]
+    stored: tuple[Array, ...] = (in_float_tiles(table),)
+    if quantised:
+        values, scales = np.round(table * 20).clip(-63, 63).astype(np.int8), np.full(len(tokens), 0.05, np.float32)
+        stored = (in_tiles(values), scales, values.sum(1).astype(np.float32) * scales)
+    return stored, (tokens.astype(np.int32), np.array(ranges)), None if bias is None else bias[tokens]
+
+
+@pytest.mark.parametrize("name", ["BestOutputs", "FloatBestOutputs"])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("groups", [1, 3, 25, 100])
+def test_each_row_chooses_among_the_tokens_of_its_list(name: str, biased: bool, groups: int) -> None:
+    """The rows of several lists in any order, the whole vocabulary among them; with ties and scored tokens."""
+    rows, is_float = 2 * groups, name.startswith("Float")
+    x, weights = floats(rows, 24), np.round(floats(70, 24), 1)
+    weights[40] = weights[3]  # of equal ones the lower token comes first, whichever range has it
+    bias = np.zeros(70, np.float32) if biased else None
+    if bias is not None:
+        bias[10:60] = floats(50)
+        bias[40] = bias[3]
+    stored, shortlists, table_bias = listed(weights, not is_float, bias)
+    numbers = random.integers(0, 4, groups).astype(np.int32)
+    scored_tokens = random.integers(-1, 70, (rows, 3))
+    more = {"vocabulary": len(shortlists[0])} if is_float else {}
+    inputs = (x, *stored, np.array([5]), table_bias, scored_tokens, *shortlists)
+    found = run(name, *inputs, numbers, outputs=BEST, **more)
+    whole = run(name, *inputs, np.zeros(groups, np.int32), outputs=BEST, **more)
+    every = run(name, x, *stored, np.array([70]), table_bias, None, *shortlists, outputs=BEST, **more)  # list 0
+    np.testing.assert_array_equal(every[0][:, :5], whole[0][:, :5])
+    logits = np.take_along_axis(every[2], np.argsort(every[0], axis=1), 1)  # by token
+    for row in range(rows):
+        number = int(numbers[row // 2])
+        tokens = np.array(LISTS[number - 1] if number else range(70))
+        mine = logits[row, tokens]
+        order = np.argsort(-mine, kind="stable")[:5]
+        count = len(order)
+        wide = mine.astype(np.float64)
+        normaliser = np.log(np.exp(wide - wide.max()).sum()) + wide.max()
+        np.testing.assert_array_equal(found[0][row, :count], tokens[order])
+        np.testing.assert_array_equal(found[2][row, :count], mine[order])
+        close(found[1][row, :count], mine[order] - normaliser, 4e-6)
+        assert np.isneginf(found[1][row, count:5]).all()  # the list has no more
+        for column, token in enumerate(scored_tokens[row].tolist()):
+            expected = logits[row, token] if token in tokens else -np.inf
+            assert found[2][row, 5 + column] == expected
+            close(found[1][row, 5 + column], np.float32(expected - normaliser), 4e-6)
+
+
+@pytest.mark.parametrize("name", ["BestOutputs", "FloatBestOutputs"])
+def test_the_list_of_a_row_is_the_same_alone_and_beside_others(name: str) -> None:
+    x, weights = floats(64, 24), floats(70, 24)
+    is_float = name.startswith("Float")
+    stored, shortlists, _ = listed(weights, not is_float, None)
+    numbers = random.integers(0, 4, 64).astype(np.int32)
+    more = {"vocabulary": len(shortlists[0])} if is_float else {}
+
+    def best_of(rows: slice) -> list[Array]:
+        return run(name, x[rows], *stored, np.array([4]), None, None, *shortlists, numbers[rows], outputs=BEST, **more)
+
+    together = best_of(slice(0, 64))
+    for row in range(0, 64, 7):
+        for alone, all_rows in zip(best_of(slice(row, row + 1)), together, strict=True):
+            np.testing.assert_array_equal(alone[0], all_rows[row])
+
+
+def lists_of(tokens: int = 16, ranges: object = ((0, 9, 0, 0),), groups: object = None) -> tuple[Array | None, ...]:
+    return (
+        np.arange(tokens, dtype=np.int32),
+        np.array(ranges, np.int64),
+        None if groups is None else np.array(groups, np.int32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shortlists", "why"),
+    [
+        (lists_of(tokens=8), "a token for each row"),
+        (lists_of(ranges=((0, 9),)), "ranges"),
+        (lists_of(ranges=np.zeros((0, 4))), "ranges"),
+        (lists_of(ranges=((0, 17, 0, 0),)), "not in the table"),
+        (lists_of(ranges=((-16, 9, 0, 0),)), "not in the table"),
+        (lists_of(ranges=((0, 9, 9, 3),)), "not in the table"),
+        (lists_of(ranges=((0, 3, 3, 9),)), "not in the table"),  # the second does not begin at a tile
+        (lists_of(groups=(1, 0)), "no shortlist of this number"),
+        (lists_of(groups=(-1, 0)), "no shortlist of this number"),
+        (lists_of(groups=(0, 0, 0)), "for each group"),
+        (lists_of(groups=()), "for each group"),
+        ((None, None, np.zeros(2, np.int32)), "no shortlists to choose from"),
+        ((np.zeros(16, np.int32),), "belong together"),
+    ],
+)
+def test_shortlists_that_do_not_fit_are_refused(shortlists: tuple[Array | None, ...], why: str) -> None:
+    with pytest.raises(Exception, match=f"FloatBestOutputs: .*{why}"):
+        run(
+            "FloatBestOutputs",
+            *(floats(2, 16), in_float_tiles(floats(16, 16)), np.array([4]), None, None, *shortlists),
+            outputs=BEST,
+            vocabulary=16,
+        )

@@ -41,6 +41,7 @@ class Checkpoint:
     tasks: Mapping[str, Task] = field(default_factory=dict)
     files: object = None  # holds temporary files, which go when it goes
     shortlist: tuple[int, ...] | None = None  # the tokens that the exported model may generate; None: all
+    shortlists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the same into a language, by its own code
     alignment_heads: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -51,9 +52,9 @@ class Checkpoint:
     @property
     def source_of_weights(self) -> WeightSource:
         """The weights of what is exported."""
-        if self.shortlist is None and not self.alignment_heads:
+        if self.shortlist is None and not self.alignment_heads and not self.shortlists:
             return self.weights
-        return Variant(self.weights, self.shortlist, self.alignment_heads)
+        return Variant(self.weights, self.shortlist, self.alignment_heads, tuple(self.shortlists.values()))
 
     @property
     def tokenizer(self) -> TokenizerFiles:

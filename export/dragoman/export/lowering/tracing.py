@@ -37,7 +37,7 @@ EXAMPLE = {
 }
 """Sizes to trace with: all different where they may differ, none 0 or 1, which the exporter would take for constants."""
 
-_INT32 = {"positions", "slots", "source_lengths", "source_starts", "source_positions"}
+_INT32 = {"positions", "slots", "source_lengths", "source_starts", "source_positions", "shortlists"}
 
 
 def trace(prepared: Transformer, role: Role, lowering: Lowering) -> ir.Model:

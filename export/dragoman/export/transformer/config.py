@@ -101,6 +101,7 @@ class TransformerConfig:
     output_scale: float = 1.0
 
     alignment_heads: tuple[tuple[int, int], ...] = ()  # of the cross-attention, (layer, head) each; found at export
+    shortlists: int = 0  # languages with lists of tokens, which the decoder's graph is told the number of
 
     def __post_init__(self) -> None:
         for name, most in RANGES.items():

@@ -18,7 +18,15 @@ from dragoman.export.transformer.linear import Map, make_norm
 from dragoman.export.transformer.operators import Extents, KeyValue, Operators, Past
 from dragoman.export.transformer.positions import PositionTable, RelativeBias
 
-__all__ = ["Decoder", "Embedding", "Encoder", "OutputProjection", "ShortOutputProjection", "Transformer"]
+__all__ = [
+    "Decoder",
+    "Embedding",
+    "Encoder",
+    "ListedOutputProjection",
+    "OutputProjection",
+    "ShortOutputProjection",
+    "Transformer",
+]
 
 
 class Embedding(Map):
@@ -146,6 +154,20 @@ class ShortOutputProjection(OutputProjection):
         return cast(Tensor, self.shortlist)[places]
 
 
+class ListedOutputProjection(OutputProjection):
+    """The same weights for all tokens, and lists of those that are generated into some languages.
+
+    Which list a row has is known when the graphs run: here all logits are computed.
+    """
+
+    def __init__(self, whole: OutputProjection, shortlists: Sequence[Sequence[int]]) -> None:
+        nn.Module.__init__(self)
+        self.weight = whole.weight
+        self.register_buffer("bias", cast(Tensor, whole.bias), persistent=False)
+        self.shortlists = shortlists
+        self.scale = whole.scale
+
+
 class Transformer(nn.Module):
     """All weights once; how they become operators is the lowering's choice at every call."""
 
@@ -164,6 +186,13 @@ class Transformer(nn.Module):
         """The model with the same weights that can generate these tokens only."""
         model = copy.copy(self)
         model._modules = {**self._modules, "output": ShortOutputProjection(self.output, torch.tensor(shortlist))}
+        return model
+
+    def listed(self, shortlists: Sequence[Sequence[int]]) -> Transformer:
+        """The model with the same weights that has these lists of tokens beside its vocabulary."""
+        model = copy.copy(self)
+        model._modules = {**self._modules, "output": ListedOutputProjection(self.output, shortlists)}
+        model.config = dataclasses.replace(self.config, shortlists=len(shortlists))
         return model
 
     def aligned_by(self, heads: Sequence[tuple[int, int]]) -> Transformer:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar, cast
 import torch
 from torch import nn
 
-from dragoman.export.transformer.model import ShortOutputProjection, Transformer
+from dragoman.export.transformer.model import ListedOutputProjection, ShortOutputProjection, Transformer
 
 __all__ = ["Variant", "WeightSource", "WholeModel"]
 
@@ -43,12 +43,17 @@ class WholeModel:
 
 
 class Variant:
-    """The same weights for a model that can generate the tokens of a shortlist only, or is aligned by some of its heads."""
+    """The same weights for a model that can generate the tokens of a shortlist only, has lists of them for some languages,
+    or is aligned by some of its heads."""
 
     def __init__(
-        self, whole: WeightSource, shortlist: Sequence[int] | None = None, heads: Sequence[tuple[int, int]] = ()
+        self,
+        whole: WeightSource,
+        shortlist: Sequence[int] | None = None,
+        heads: Sequence[tuple[int, int]] = (),
+        shortlists: Sequence[Sequence[int]] = (),
     ) -> None:
-        self._whole, self._shortlist, self._heads = whole, shortlist, heads
+        self._whole, self._shortlist, self._heads, self._shortlists = whole, shortlist, heads, shortlists
         self.structure = self._varied(whole.structure)
 
     @property
@@ -57,14 +62,17 @@ class Variant:
         return self._varied(self._whole.model)
 
     def filled(self, module: M) -> M:
-        """All modules but a shortened output projection are the whole model's own."""
-        if self._shortlist is None or module is not self.structure.output:
+        """All modules but an output projection with shortlists are the whole model's own."""
+        if module is not self.structure.output or module is self._whole.structure.output:
             return self._whole.filled(module)
         output = self._whole.filled(self._whole.structure.output)
+        if self._shortlist is None:
+            return cast(M, ListedOutputProjection(output, self._shortlists))
         return cast(M, ShortOutputProjection(output, torch.tensor(self._shortlist)))
 
     def _varied(self, model: Transformer) -> Transformer:
         model = model if self._shortlist is None else model.shortened(self._shortlist)
+        model = model.listed(self._shortlists) if self._shortlists else model
         return model.aligned_by(self._heads) if self._heads else model
 
 

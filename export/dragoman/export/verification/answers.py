@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["Answer", "Answers", "Exported", "FloatArray", "IntArray", "Original", "Tokens"]
@@ -38,18 +39,29 @@ class Original(Protocol):
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
         """The best hypothesis of each source, all in one padded batch."""
 
-    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def log_probs(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         """(target tokens, vocabulary): log-probabilities of every next token while `target` is forced."""
 
 
 class Exported(Protocol):
-    """The graphs, which are checked."""
+    """The graphs, which are checked. The target language has a start token or a shortlist in some models."""
 
-    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
+    def generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        language: LanguageTokens = NO_LANGUAGE_TOKENS,
+    ) -> Answers:
         """The best hypothesis of each source, all in one padded batch."""
 
-    def scored(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def scored(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         """(target tokens,): the log-probability of each of them, from the graph that takes whole targets."""
 
-    def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
+    def forced(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> tuple[IntArray, FloatArray]:
         """(target tokens, k) twice: the best next tokens and their log-probabilities while `target` is forced."""

@@ -5,14 +5,14 @@ The graphs are run first, and the original after they are gone: the two are neve
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from dragoman.bundle.manifest import Languages, Lowering, Precision, Verification, VerificationCase
+from dragoman.bundle.languages import LanguageResolver
+from dragoman.bundle.manifest import Lowering, Precision, Verification, VerificationCase
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.errors import VerificationError
 from dragoman.export.progress import Advance
@@ -20,9 +20,10 @@ from dragoman.export.verification.answers import Answer, Exported, FloatArray, I
 from dragoman.export.verification.corpus import Corpus
 from dragoman.export.verification.languages import VerifiedLanguages
 from dragoman.export.verification.quality import score
+from dragoman.export.verification.searches import Search, Source, planned_searches
 from dragoman.search.options import DecodingOptions
 
-__all__ = ["Judge", "Output", "Source"]
+__all__ = ["Judge", "Output"]
 
 _T = TypeVar("_T")
 
@@ -31,8 +32,6 @@ ALONE = 4
 """Sentences that are also decoded one at a time, without padding."""
 FORCED = 4
 """Sentences whose tokens are forced, to compare log-probabilities step by step."""
-MAX_LENGTH = 96
-"""Target tokens after which both sides stop; an untrained model would go on to its limit."""
 WHOLE = "whole targets"
 TOLERANCE = 1e-3
 """The most that a token's log-probability may differ in fp32 when whole targets are given: on text that a model was not
@@ -42,15 +41,6 @@ TIE = 5e-5
 
 DEFAULT_LOSS_AGAINST_REFERENCES = 1.0
 DEFAULT_LOSS_AGAINST_ORIGINAL = 25.0
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One sentence, as text and as the ids both sides get."""
-
-    text: str
-    ids: tuple[int, ...]
-    references: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +96,24 @@ class Judge:
         generation: DecodingOptions,
         max_source_tokens: int,
         *,
-        languages: Languages | None = None,
+        languages: LanguageResolver | None = None,
     ) -> None:
         self._open_original, self._tokenizer = open_original, tokenizer
         self._opened: Original | None = None
-        self._scored_against_references = corpus.has_references
-        chosen = VerifiedLanguages(tokenizer, languages)
-        encoded = [
-            Source(text, tuple(ids[:max_source_tokens]), references)
-            for text, ids, references in zip(
-                corpus.sentences, chosen.encode(corpus.sentences), corpus.references, strict=True
-            )
-        ]
-        self._sources = sorted(encoded, key=lambda source: len(source.ids))  # batches of similar lengths: little padding
-        short = dataclasses.replace(generation, max_length=min(generation.max_length, MAX_LENGTH), num_hypotheses=1)
-        beams = generation.beam_size if generation.beam_size > 1 else 4
-        self._searches = _searches(short, beams, chosen.forced)
+        self._sentences = len(corpus.sentences)
+        verified = VerifiedLanguages(tokenizer, languages or LanguageResolver())
+        targets = verified.targets(is_one=corpus.has_references and verified.languages.target.default is not None)
+        # References are in one language, and whoever gives them to a model of several has to leave no doubt which it is.
+        self._scored_against_references = corpus.has_references and len(targets) == 1
+        self._searches = planned_searches(corpus, verified, targets, generation, max_source_tokens)
         self._outputs: dict[tuple[str, int], list[Tokens]] = {}
 
     def run(self, exported: Exported, lowering: Lowering, advance: Advance) -> Output:
         """Ask the graphs everything that will be compared; they are not needed after that."""
         generated, total = {}, 2 * len(self._searches) + 1
-        for name, options in self._searches.items():
+        for name, search in self._searches.items():
             for batch in (1, BATCH):
-                generated[name, batch] = tuple(self._chunks(exported, options, batch))
+                generated[name, batch] = tuple(self._chunks(exported, search, batch))
                 advance(len(generated) / total)
         output = Output(lowering, generated, tuple(self._forced_steps(exported)))
         advance(1.0)
@@ -166,9 +150,7 @@ class Judge:
             references = self._scored_against_references
             max_quality_loss = DEFAULT_LOSS_AGAINST_REFERENCES if references else DEFAULT_LOSS_AGAINST_ORIGINAL
         against = "references" if self._scored_against_references else "original"
-        losses = {
-            f"{case.lowering} {case.name}": case.quality_loss for case in cases if case.sentences == len(self._sources)
-        }
+        losses = {f"{case.lowering} {case.name}": case.quality_loss for case in cases if case.sentences == self._sentences}
         loss = max(losses.values(), default=0.0)  # of all sentences: a score of a few means nothing
         wrong = [case for case in cases if case.name != WHOLE and case.identical + case.ties < case.sentences]
         if precision == "fp32" and not shortlist and wrong:
@@ -199,21 +181,24 @@ class Judge:
             cases=tuple(cases),
         )
 
-    def _chunks(self, exported: Exported, options: DecodingOptions, batch: int) -> Iterator[Chunk]:
-        sources = _spread(self._sources, ALONE) if batch == 1 else self._sources
+    @staticmethod
+    def _chunks(exported: Exported, search: Search, batch: int) -> Iterator[Chunk]:
+        sources = _spread(search.sources, ALONE) if batch == 1 else search.sources
         for start in range(0, len(sources), batch):
             chunk = tuple(sources[start : start + batch])
-            yield Chunk(chunk, tuple(exported.generate([source.ids for source in chunk], options)))
+            answers = exported.generate([source.ids for source in chunk], search.options, search.language)
+            yield Chunk(chunk, tuple(answers))
 
     def _forced_steps(self, exported: Exported) -> Iterator[Forced]:
-        options, sources = next(iter(self._searches.values())), _spread(self._sources, FORCED)
-        answers = [exported.generate([source.ids], options)[0].tokens for source in sources]
-        steps = [exported.forced(source.ids, answer) for source, answer in zip(sources, answers, strict=True)]
+        search = next(iter(self._searches.values()))
+        sources, language = _spread(search.sources, FORCED), search.language
+        answers = [exported.generate([source.ids], search.options, language)[0].tokens for source in sources]
+        steps = [exported.forced(source.ids, answer, language) for source, answer in zip(sources, answers, strict=True)]
         for source, answer, step in zip(sources, answers, steps, strict=True):  # another graph, which replaces the steps'
-            yield Forced(source, answer, *step, exported.scored(source.ids, answer))
+            yield Forced(source, answer, *step, exported.scored(source.ids, answer, language))
 
     def _generated(self, lowering: Lowering, name: str, batch: int, chunks: Sequence[Chunk]) -> VerificationCase:
-        options = self._searches[name]
+        options = self._searches[name].options
         pairs: list[Pair] = []
         for chunk in chunks:
             pairs += map(Pair, chunk.sources, self._originally(name, options, chunk.sources), chunk.answers)
@@ -260,12 +245,12 @@ class Judge:
         apart = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), None)
         if apart is None:
             return False
-        step = self.original.log_probs(pair.source.ids, theirs)[apart]
+        step = self.original.log_probs(pair.source.ids, theirs, pair.source.language)[apart]
         return bool(abs(step[theirs[apart]] - step[ours[apart]]) < TIE)
 
     def _rescored(self, pair: Pair, tokens: Tokens, options: DecodingOptions) -> float:
         """The score that the original gives `tokens`; a token that is forced costs nothing."""
-        steps = self.original.log_probs(pair.source.ids, tokens)
+        steps = self.original.log_probs(pair.source.ids, tokens, pair.source.language)
         chosen = steps[np.arange(len(tokens)), list(tokens)]
         if len(tokens) == options.max_length and options.forced_eos is not None:
             chosen[-1] = 0.0
@@ -276,9 +261,10 @@ class Judge:
     def _forced(self, output: Output) -> VerificationCase:
         worst, identical, tokens = 0.0, 0, 0
         for one in output.forced:
-            theirs = self.original.log_probs(one.source.ids, one.answer)  # (steps, vocabulary)
+            theirs = self.original.log_probs(one.source.ids, one.answer, one.source.language)  # (steps, vocabulary)
             expected = np.take_along_axis(theirs, one.best, axis=1)
-            masked = np.isneginf(expected) & np.isneginf(one.log_probs)  # by −∞ in the bias of the logits
+            masked = np.isneginf(one.log_probs)  # by −∞ in the bias of the logits, or missing in a short list
+            masked &= np.isneginf(expected) | bool(one.source.language.shortlist)
             difference = np.abs(np.subtract(expected, one.log_probs, where=~masked, out=np.zeros_like(expected)))
             worst = max(worst, float(difference.max()))
             identical += bool((theirs.argmax(1) == one.best[:, 0]).all())
@@ -298,7 +284,8 @@ class Judge:
         """The graph that takes whole targets: the log-probability of every token."""
         worst, identical = 0.0, 0
         for one in output.forced:
-            theirs = self.original.log_probs(one.source.ids, one.answer)[np.arange(len(one.answer)), list(one.answer)]
+            steps = self.original.log_probs(one.source.ids, one.answer, one.source.language)
+            theirs = steps[np.arange(len(one.answer)), list(one.answer)]
             sayable = np.isfinite(one.scored)  # a shortlist leaves tokens out
             differences = np.subtract(theirs, one.scored, where=sayable, out=np.zeros_like(one.scored))
             difference = float(np.abs(differences).max(initial=0.0))
@@ -312,18 +299,6 @@ class Judge:
             tokens=sum(len(one.answer) for one in output.forced),
             worst_log_prob_difference=worst,
         )
-
-
-def _searches(short: DecodingOptions, beams: int, forced: Mapping[str, int]) -> dict[str, DecodingOptions]:
-    """Greedy and beam search, each into another language where the model has several."""
-    searches = {}
-    for at, (name, width) in enumerate({"greedy": 1, f"beam {beams}": beams}.items()):
-        code = list(forced)[at % len(forced)] if forced else None
-        first = short.forced_bos if code is None else forced[code]
-        searches[name if code is None else f"{name} to {code}"] = dataclasses.replace(
-            short, beam_size=width, forced_bos=first
-        )
-    return searches
 
 
 def _spread(ordered: Sequence[_T], count: int) -> list[_T]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint.formats.ctranslate2.vocabulary import read_vocabularies
@@ -57,9 +58,11 @@ class CTranslate2Judge:
         skipped = len(options.prefix)  # a start token is not in the answer
         return [tuple(self._ids[word] for word in result.hypotheses[0][skipped:]) for result in results]
 
-    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def log_probs(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         """The logits of every step while all but the last token are a prefix; a row that is only ours has none."""
-        start = self._prefix(DecodingOptions())
+        start = self._prefix(DecodingOptions(decoder_start=language.decoder_start))
         result = self._translator.translate_batch(
             [self._source(source)],
             [[*start, *self._target(target[:-1])]] if start or len(target) > 1 else None,

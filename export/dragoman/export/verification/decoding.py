@@ -25,8 +25,8 @@ class Best(NamedTuple):
 class Stepper(Protocol):
     """A model and the caches of one batch."""
 
-    def start(self, sources: Sequence[Sequence[int]]) -> None:
-        """Encode the sources; the caches are empty."""
+    def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:
+        """Encode the sources; the caches are empty. All choose from this shortlist, where there are several."""
 
     def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
         """One token a row. `tokens`, `parents` (groups, width); `positions`, `groups` (groups,).
@@ -44,12 +44,13 @@ def decode(
     vocabulary: int,
     *,
     choices: int | None = None,
+    shortlist: int = 0,
 ) -> Answers:
     """The best hypothesis of each source."""
     batch = search_batch(options.beam_size, tokens, vocabulary, choices)
     for _ in sources:
         batch.join(options)
-    stepper.start(sources)
+    stepper.start(sources, shortlist)
     answers: dict[int, Answer] = {}
     owners = list(range(len(sources)))  # the source of each group
     groups: NDArray[np.int64] = np.arange(len(sources))
@@ -67,13 +68,13 @@ def decode(
 
 
 def force(
-    stepper: Stepper, source: Sequence[int], target: Sequence[int], tokens: TokenIds, candidates: int
+    stepper: Stepper, source: Sequence[int], fed: Sequence[int], candidates: int, shortlist: int = 0
 ) -> tuple[IntArray, FloatArray]:
-    """(target tokens, candidates) twice: the best next tokens and their log-probabilities while `target` is forced."""
-    stepper.start([source])
+    """(fed tokens, candidates) twice: the best tokens that follow each of them, and their log-probabilities."""
+    stepper.start([source], shortlist)
     alone = np.zeros(1, np.int64)
     steps = [
         stepper.step(np.array([[token]]), np.array([position]), alone, alone[None], candidates)
-        for position, token in enumerate([tokens.decoder_start, *target[:-1]])
+        for position, token in enumerate(fed)
     ]
     return np.concatenate([step.tokens for step in steps]), np.concatenate([step.log_probs for step in steps])

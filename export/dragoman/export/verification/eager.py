@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.export.transformer import KeyValue, Transformer
 from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
@@ -47,12 +48,15 @@ class EagerModel:
             answers = decode(self._stepper, sources, options, self._tokens, self._vocabulary)
         return [answer.tokens for answer in answers]
 
-    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def log_probs(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         alone = np.zeros(1, np.int64)
         rows = []
+        start = self._tokens.decoder_start if language.decoder_start is None else language.decoder_start
         with threads_for(self._width):
             self._stepper.start([source])
-            for position, token in enumerate([self._tokens.decoder_start, *target[:-1]]):
+            for position, token in enumerate([start, *target[:-1]]):
                 logits = self._stepper.logits(np.array([[token]]), np.array([position]), alone, alone[None])
                 rows.append(logits.log_softmax(-1).numpy())
         return np.concatenate(rows)
@@ -66,7 +70,7 @@ class _EagerStepper:
         self._pasts: list[KeyValue] = []
 
     @torch.inference_mode()
-    def start(self, sources: Sequence[Sequence[int]]) -> None:
+    def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:  # noqa: ARG002 - there are none
         self._lengths = torch.tensor([len(source) for source in sources], dtype=torch.int32)
         ids = torch.zeros(len(sources), int(self._lengths.max()), dtype=torch.int64)
         for row, source in enumerate(sources):

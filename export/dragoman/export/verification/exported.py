@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import Dimensions, Graph, Lowering, Role, SpecialTokens
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answers, FloatArray, IntArray
@@ -38,17 +39,28 @@ class GraphModel:
         self._stepper: Stepper | None = None
         self._scorer: ForcedModel | None = None
 
-    def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Answers:
-        return decode(self._steps(), sources, options, self._tokens, self._vocabulary, choices=self._choices)
+    def generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        language: LanguageTokens = NO_LANGUAGE_TOKENS,
+    ) -> Answers:
+        lists = {"choices": self._choices, "shortlist": language.shortlist}
+        return decode(self._steps(), sources, options, self._tokens, self._vocabulary, **lists)
 
-    def forced(self, source: Sequence[int], target: Sequence[int]) -> tuple[IntArray, FloatArray]:
-        return force(self._steps(), source, target, self._tokens, candidates=min(8, self._choices))
+    def forced(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> tuple[IntArray, FloatArray]:
+        start = self._tokens.decoder_start if language.decoder_start is None else language.decoder_start
+        return force(self._steps(), source, [start, *target[:-1]], min(8, self._choices), language.shortlist)
 
-    def scored(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def scored(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         if self._scorer is None:
             self._stepper = None
             self._scorer = ForcedModel(self._directory, self._graphs["encoder"], self._graphs["forced"], self._tokens)
-        return self._scorer(source, target).log_probs
+        return self._scorer(source, target, language=language).log_probs
 
     def _steps(self) -> Stepper:
         if self._stepper is None:
@@ -80,7 +92,7 @@ class PortableStepper:
         self._self: dict[str, NDArray[np.generic]] = {}
         self._lengths = np.zeros(0, np.int32)
 
-    def start(self, sources: Sequence[Sequence[int]]) -> None:
+    def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:  # noqa: ARG002 - there are none
         self._lengths = np.array([len(source) for source in sources], np.int32)
         ids = np.zeros((len(sources), int(self._lengths.max())), np.int64)
         for row, source in enumerate(sources):

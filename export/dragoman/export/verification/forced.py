@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import Graph, SpecialTokens
 from dragoman.export.verification.answers import FloatArray, IntArray
 from dragoman.export.verification.sessions import opened
@@ -35,16 +36,22 @@ class ForcedModel:
         self._inputs, self._start = {spec.name: spec for spec in forced.inputs}, tokens.decoder_start
 
     def __call__(
-        self, source: Sequence[int], target: Sequence[int], candidates: int = 1, scored: int | None = None
+        self,
+        source: Sequence[int],
+        target: Sequence[int],
+        candidates: int = 1,
+        scored: int | None = None,
+        language: LanguageTokens = NO_LANGUAGE_TOKENS,
     ) -> Forced:
         """`target` with its end token; `scored`: how many of its first tokens get log-probabilities, with native graphs."""
-        fed = np.array([self._start, *target[:-1]], np.int64)
+        start = self._start if language.decoder_start is None else language.decoder_start
+        fed = np.array([start, *target[:-1]], np.int64)
         wanted = np.array(target[:scored], np.int64)
         if "self_cache" in self._inputs:
-            return self._flat(source, fed, wanted, candidates)
+            return self._flat(source, fed, wanted, candidates, language.shortlist)
         return self._padded(source, fed, wanted)
 
-    def _flat(self, source: Sequence[int], fed: IntArray, wanted: IntArray, candidates: int) -> Forced:
+    def _flat(self, source: Sequence[int], fed: IntArray, wanted: IntArray, candidates: int, shortlist: int) -> Forced:
         length, layers_and_size = len(source), self._inputs["self_cache"].shape
         memories = self._encoded(
             {
@@ -54,8 +61,10 @@ class ForcedModel:
                 "source_lengths": np.array([length], np.int32),
             }
         )
+        lists: Feed = {"shortlists": np.array([shortlist], np.int32)} if "shortlists" in self._inputs else {}
         return self._run(
             {
+                **lists,
                 "tokens": fed,
                 "targets": wanted,
                 "positions": np.arange(len(fed), dtype=np.int32),

@@ -23,12 +23,15 @@ class NativeStepper:
     ) -> None:
         self._encoder, self._decoder = encoder, decoder
         layers, _, size = next(spec.shape for spec in decoder_graph.inputs if spec.name == "self_cache")
+        self._takes_lists = any(spec.name == "shortlists" for spec in decoder_graph.inputs)
+        self._shortlist = 0
         self._empty = np.zeros((int(layers), 0, int(size)), np.float32)
         self._own, self._cross = self._empty, self._empty  # (layers, slots, 2 · width)
         self._slots = np.zeros((0, 0), np.int32)  # (rows, positions)
         self._starts, self._lengths = np.zeros((2, 0), np.int32)
 
-    def start(self, sources: Sequence[Sequence[int]]) -> None:
+    def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:
+        self._shortlist = shortlist
         lengths = np.array([len(source) for source in sources], np.int32)
         self._starts, self._lengths = (lengths.cumsum() - lengths).astype(np.int32), lengths
         feed: dict[str, NDArray[np.generic]] = {
@@ -49,8 +52,12 @@ class NativeStepper:
         self._slots = np.concatenate([self._slots[past], new[:, None]], axis=1)
         self._own = np.concatenate([self._own, np.zeros((len(self._own), rows, self._own.shape[2]), np.float32)], axis=1)
         self._starts, self._lengths = self._starts[groups], self._lengths[groups]
+        feed: dict[str, NDArray[np.generic]] = (
+            {} if not self._takes_lists else {"shortlists": np.full(len(groups), self._shortlist, np.int32)}
+        )
         return self._run(
             {
+                **feed,
                 "tokens": tokens.astype(np.int64).reshape(-1),
                 "positions": positions.astype(np.int32).repeat(width),
                 "slots": self._slots,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import ExportError
 from dragoman.export.verification.answers import FloatArray, Tokens
@@ -50,10 +51,13 @@ class HuggingFaceModel:
         return [self._trimmed(row[start:].tolist()) for row in sequences]
 
     @torch.inference_mode()
-    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def log_probs(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         """(target tokens, vocabulary): log-probabilities of every next token while `target` is forced."""
         ids, mask = self._padded([source])
-        decoder_ids = torch.tensor([[self._tokens.decoder_start, *target[:-1]]])
+        start = self._tokens.decoder_start if language.decoder_start is None else language.decoder_start
+        decoder_ids = torch.tensor([[start, *target[:-1]]])
         logits = self._model(input_ids=ids, attention_mask=mask, decoder_input_ids=decoder_ids).logits
         result: FloatArray = logits[0].float().log_softmax(-1).numpy()
         return result

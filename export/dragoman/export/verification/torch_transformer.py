@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint.formats.description import Description, read_description
@@ -42,9 +43,12 @@ class TorchTransformerModel:
         return [answer.tokens for answer in answers]
 
     @torch.inference_mode()
-    def log_probs(self, source: Sequence[int], target: Sequence[int]) -> FloatArray:
+    def log_probs(
+        self, source: Sequence[int], target: Sequence[int], language: LanguageTokens = NO_LANGUAGE_TOKENS
+    ) -> FloatArray:
         memory, padding = self._model.encode([source])
-        tokens = torch.tensor([[self._tokens.decoder_start, *target[:-1]]])
+        start = self._tokens.decoder_start if language.decoder_start is None else language.decoder_start
+        tokens = torch.tensor([[start, *target[:-1]]])
         result: FloatArray = self._model.logits(tokens, memory, padding)[0].log_softmax(-1).numpy()
         return result
 
@@ -129,7 +133,7 @@ class _Stepper:
         self._model = model
 
     @torch.inference_mode()
-    def start(self, sources: Sequence[Sequence[int]]) -> None:
+    def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:  # noqa: ARG002 - there are none
         self._memory, self._padding = self._model.encode(sources)
         self._said = torch.zeros(len(sources), 0, dtype=torch.int64)
 

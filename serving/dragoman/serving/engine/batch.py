@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dragoman.search import Hypothesis, SearchBatch
 from dragoman.search.greedy import GreedyBatch
@@ -196,6 +196,7 @@ class DecodingBatch:
         for together in filter(None, newcomers):
             try:
                 encoded = self._runtime.encode([sequence.source for sequence in together])
+                encoded = replace(encoded, shortlists=[sequence.shortlist for sequence in together])
             except Exception as error:
                 quantum.failed += [(sequence, error) for sequence in together]
                 continue

@@ -7,7 +7,7 @@ those of a caller, or the hypotheses of a sequence whose search has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +180,7 @@ class ForcedDecoding:
         if encoded is None:
             encoded = self._runtime.encode([sequence.source])
             yield
+        encoded = replace(encoded, shortlists=[sequence.shortlist])
         start = self._model.decoder_start if sequence.options.decoder_start is None else sequence.options.decoder_start
         for target in _targets(sequence, forcing):
             # A token's attention may be that of the row in which it is fed: then the last one has to be fed, too.

@@ -56,6 +56,7 @@ class Sequence:
         "priority",
         "prompt_tokens",
         "reserved",
+        "shortlist",
         "source",
         "source_tokens",
         "steps",
@@ -75,10 +76,12 @@ class Sequence:
         arrived_s: float | None = None,
         owner: object = None,
         forcing: Forcing | None = None,
+        shortlist: int = 0,
     ) -> None:
         self.forcing = forcing  # what is asked about its hypotheses, or about given targets instead of a search
         self.source, self.options = source, options or _DEFAULT
         self.priority, self.deadline_s, self.stream, self.owner = priority, deadline_s, stream, owner
+        self.shortlist = shortlist  # the number of the list that its tokens are chosen from; 0: all tokens
         self.width = self.options.beam_size  # rows
         self.source_tokens, self.prompt_tokens = len(source), 1 + len(self.options.prefix)
         # Where it stands.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,15 @@ class Session:
     again: rare, exact, and any runtime can do it.
     """
 
-    def __init__(self, runtime: Runtime, model: ModelFacts, sources: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        model: ModelFacts,
+        sources: Sequence[Sequence[int]],
+        shortlists: Sequence[int] | None = None,
+    ) -> None:
         self._runtime, self._model, self._sources = runtime, model, sources
+        self._shortlists = shortlists or [0] * len(sources)
         self._encoded: list[Encoded] = []  # one for each source
         self._history = {source: np.zeros((1, 0), np.int64) for source in range(len(sources))}  # (width, steps)
         self._first_row = dict.fromkeys(self._history, 0)  # of each source at the previous step
@@ -54,8 +61,8 @@ class Session:
 
     def encode(self) -> Slices:
         """Encode the sources, one at a time."""
-        for source in self._sources:
-            self._encoded.append(self._runtime.encode([source]))
+        for source, shortlist in zip(self._sources, self._shortlists, strict=True):
+            self._encoded.append(replace(self._runtime.encode([source]), shortlists=[shortlist]))
             yield
 
     def step(self, rows: npt.NDArray[np.integer], candidates: int) -> Slices:  # type: ignore[type-arg]

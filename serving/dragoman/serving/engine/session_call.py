@@ -24,13 +24,15 @@ class SessionCall:
 
 
 class OpenSession(SessionCall):
-    """Encode `sources` and keep them; `name` is the new session's."""
+    """Encode `sources` and keep them, each with the number of its shortlist; `name` is the new session's."""
 
-    __slots__ = ("name", "sources")
+    __slots__ = ("name", "shortlists", "sources")
 
-    def __init__(self, sources: Sequence[Sequence[int]], owner: object = None) -> None:
+    def __init__(
+        self, sources: Sequence[Sequence[int]], owner: object = None, shortlists: Sequence[int] | None = None
+    ) -> None:
         super().__init__(owner)
-        self.sources = sources
+        self.sources, self.shortlists = sources, shortlists or [0] * len(sources)
         self.name = ""
 
 

@@ -121,7 +121,7 @@ class Sessions:
         if len(self._open) >= self._limits.max_sessions or tokens > self._slots.cross:
             raise Overloaded(f"{len(self._open)} client-driven sessions are open; no room for another", 1.0)
         name = secrets.token_urlsafe(24)
-        session = self._open[name] = Session(self._runtime, self._model, sources)
+        session = self._open[name] = Session(self._runtime, self._model, sources, call.shortlists)
         session.used_s = self._clock()
         try:
             yield from session.encode()

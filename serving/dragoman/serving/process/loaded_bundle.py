@@ -12,8 +12,7 @@ from typing import Any
 from dragoman.bundle.languages import LanguageResolver, language_resolver
 from dragoman.bundle.manifest import MANIFEST_NAME, Manifest
 from dragoman.bundle.tasks import longest_prefix
-from dragoman.bundle.tokenizer import Tokenizer
-from dragoman.bundle.tokenizer_pieces import MarianTokenizer
+from dragoman.bundle.tokenizer import Tokenizer, literal_tokens_of
 from dragoman.errors import InvalidRequest, ServeError
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import open_model
@@ -129,6 +128,18 @@ class LoadedBundle:
         """What the encoder reads for a part of a document."""
         return options.language_tokens.wrap(self.tokenizer.encode(document.lead + part.text))
 
+    def shortlist(self, document: Document, options: RequestOptions) -> int:
+        """The number of the list that the tokens of a document's translation are chosen from."""
+        if not self.manifest.shortlists:
+            return 0
+        named = self.languages.leading_token(document.lead)
+        return options.language_tokens.shortlist or self.languages.shortlist_behind(named)
+
+    def choices(self, shortlist: int) -> int:
+        """How many tokens the list of this number has."""
+        lists = list(self.manifest.shortlists.values())
+        return lists[shortlist - 1] if shortlist else self.manifest.dimensions.choices
+
     def _check_prefix(self, prefix: str) -> None:
         if prefix and (tokens := self._count_word(prefix)) > self._longest_prefix:
             raise InvalidRequest(f"task_prefix has {tokens} tokens; for this model it may have {self._longest_prefix}")
@@ -150,6 +161,11 @@ class LoadedBundle:
             "version": self.version,
             "source_languages": list(self.languages.source.codes),
             "target_languages": list(self.languages.target.codes),
+            "shortlists": {
+                str(language): self.choices(language.shortlist)
+                for language in self.languages.target.languages
+                if self.choices(language.shortlist) < manifest.dimensions.target_vocabulary
+            },
             "memory": str(self.contract),
             "memory_bytes": self.contract.total_bytes,
             "max_rows": self.engine.limits.max_rows,
@@ -181,7 +197,7 @@ def load_bundle(settings: ProcessSettings) -> LoadedBundle:
 
 
 def _languages(manifest: Manifest, tokenizer: Tokenizer) -> LanguageResolver:
-    return language_resolver(manifest, tokenizer.language_tokens if isinstance(tokenizer, MarianTokenizer) else None)
+    return language_resolver(manifest, literal_tokens_of(tokenizer))
 
 
 def _check_beam(manifest: Manifest, limits: EngineLimits) -> None:

@@ -43,6 +43,7 @@ class OmissionGuard:
             arrived_s=sequence.arrived_s,
             owner=owner._replace(first=sequence),
             forcing=sequence.forcing,
+            shortlist=sequence.shortlist,
         )
 
     def chosen(self, owner: PartOwner, sequence: Sequence) -> tuple[Sequence, SentenceCheck]:

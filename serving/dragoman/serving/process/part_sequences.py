@@ -63,6 +63,7 @@ class PartSequences:
             arrived_s=request.arrived_s,
             owner=owner,
             forcing=forcing,
+            shortlist=self._bundle.shortlist(owner.text.document, options),
         )
 
     def again(self, owner: PartOwner, sequence: Sequence) -> Sequence | None:

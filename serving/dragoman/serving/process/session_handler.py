@@ -111,6 +111,7 @@ class SessionHandler:
             *(bundle.tokenizer.encode_target(options.prefix_text) if options.prefix_text else ()),
         ]
         sources, gaps, most = list[tuple[int, ...]](), list[tuple[str, ...]](), bundle.engine.limits.max_session_rows
+        shortlists = list[int]()
         for number, each in enumerate(raw):
             document = yield from _paused(bundle.plan(read_text(each, number, len(raw)), options))
             gaps.append(document.gaps)
@@ -121,19 +122,26 @@ class SessionHandler:
                 )
             for part in document.parts:
                 sources.append(bundle.source(document, part, options))
+                shortlists.append(bundle.shortlist(document, options))
                 yield Yield.PAUSE
-        info = self._model_info([len(source) for source in sources], gaps, prefix, options)
+        choices = max(map(bundle.choices, shortlists), default=bundle.manifest.dimensions.choices)
+        info = self._model_info([len(source) for source in sources], gaps, prefix, options, choices)
 
         def answer(call: SessionCall) -> tuple[bytes, ...]:
             if not isinstance(call, OpenSession):
                 raise ServerError("the engine has answered another call")
             return (self._prefix + call.name).encode(), info
 
-        self._sessions.submit(OpenSession(sources, _Owner(channel, frame.request, answer)))
+        self._sessions.submit(OpenSession(sources, _Owner(channel, frame.request, answer), shortlists))
         return None
 
     def _model_info(
-        self, source_tokens: list[int], gaps: list[tuple[str, ...]], prefix: list[int], options: RequestOptions
+        self,
+        source_tokens: list[int],
+        gaps: list[tuple[str, ...]],
+        prefix: list[int],
+        options: RequestOptions,
+        choices: int,
     ) -> bytes:
         bundle, manifest = self._bundle, self._bundle.manifest
         return json.dumps(
@@ -147,7 +155,7 @@ class SessionHandler:
                 "prefix": [[] if number else prefix for around in gaps for number in range(len(around) - 1)],
                 "gaps": gaps,
                 "target_vocabulary": manifest.dimensions.target_vocabulary,
-                "choices": manifest.dimensions.choices,
+                "choices": choices,
                 "max_target_tokens": manifest.dimensions.max_target_tokens,
                 "idle_timeout_s": bundle.engine.limits.session_idle_timeout_s,
             }

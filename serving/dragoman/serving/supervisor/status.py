@@ -11,7 +11,7 @@ from dragoman.serving.triton.flags import Address
 
 __all__ = ["server_status"]
 
-_UNKNOWN: dict[str, Any] = {"source_languages": [], "target_languages": []}
+_UNKNOWN: dict[str, Any] = {"source_languages": [], "target_languages": [], "shortlists": {}}
 
 
 def server_status(bundles: Mapping[str, Mapping[str, Any]], metrics: Address | None) -> dict[str, Any]:

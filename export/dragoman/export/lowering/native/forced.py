@@ -67,6 +67,7 @@ class ForcedGraph(nn.Module):
         self_cache: Tensor,  # (layers, self_slots, 2 · width)
         candidates: Tensor,  # (1,)
         memories: Sequence[Tensor],  # of each layer (source, 2 · width)
+        shortlists: Tensor | None = None,  # (1,), where languages have lists
     ) -> list[Tensor]:
         model, target_operators = self.model, TargetOperators()
         seen = [Memory(memory, getattr(self, f"heads_{layer}", None)) for layer, memory in enumerate(memories)]
@@ -80,7 +81,7 @@ class ForcedGraph(nn.Module):
         )
         scored = hidden.index_select(0, torch.arange(targets.shape[0]))
         # The scored tokens come behind the best; the caller leaves them out there.
-        best, log_probs, _ = cast(TiledOutput, model.output).best(scored, candidates, targets[:, None])
+        best, log_probs, _ = cast(TiledOutput, model.output).best(scored, candidates, targets[:, None], shortlists)
         return [log_probs[:, -1], cast(Tensor, target_operators.alignment), best, log_probs]
 
 
@@ -94,6 +95,7 @@ def forced_signature(config: TransformerConfig) -> Signature:
             "positions": ("tokens",),
             "self_cache": (layers, "self_slots", slot),
             "candidates": (1,),
+            **({"shortlists": (1,)} if config.shortlists else {}),
             **{f"cross_{layer}": ("source", slot) for layer in range(layers)},
         },
         outputs={

@@ -104,13 +104,14 @@ class DecoderGraph(nn.Module):
         cross_cache: Tensor,  # (layers, cross_slots, 2 · width)
         candidates: Tensor,  # (1,)
         scored_tokens: Tensor,  # (rows, scored_tokens)
+        shortlists: Tensor | None = None,  # (groups,), where languages have lists
     ) -> list[Tensor]:
         model, layers = self.model, range(self.model.config.decoder_layers)
         memories = [LayerCache(cross_cache, source_starts, layer) for layer in layers]
         pasts = [LayerCache(self_cache, slots, layer) for layer in layers]
         step = Step(positions, source_lengths, NativeOperators())
         hidden, _ = model.decoder(model.target_embedding, tokens, memories, pasts, step)
-        return cast(TiledOutput, model.output).best(hidden, candidates, scored_tokens)
+        return cast(TiledOutput, model.output).best(hidden, candidates, scored_tokens, shortlists)
 
 
 def tiled(source: WeightSource, *, quantised: bool, keep: Keep) -> Transformer:
@@ -190,6 +191,7 @@ def _decoder_signature(config: TransformerConfig) -> Signature:
             "cross_cache": (layers, "cross_slots", slot),
             "candidates": (1,),
             "scored_tokens": ("rows", "scored_tokens"),
+            **({"shortlists": ("groups",)} if config.shortlists else {}),
         },
         outputs={"best_tokens": best, "best_log_probs": best, "best_logits": best},
     )

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from dragoman.export.lowering.native import operators
 from dragoman.export.lowering.native.operators import TiledWeight
 from dragoman.export.lowering.native.quantised_rows import EIGHT_BITS, SEVEN_BITS, quantise_rows
+from dragoman.export.lowering.native.shortlists import ListedRows
 from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
 from dragoman.export.transformer.config import Activation
 from dragoman.export.transformer.linear import FeedForward, Linear, Map
-from dragoman.export.transformer.model import Embedding, OutputProjection, ShortOutputProjection
+from dragoman.export.transformer.model import Embedding, ListedOutputProjection, OutputProjection, ShortOutputProjection
 from dragoman.export.transformer.positions import RelativeBias, relative_bucket
 from dragoman.export.weights import Keep
 
@@ -35,13 +36,22 @@ PART = 4096
 
 
 class Tiles(nn.Module):
-    """A matrix (outputs, inputs) in tiles of float32 or int8."""
+    """A matrix (outputs, inputs) in tiles of float32 or int8; with an `order`, its outputs are these of the rows."""
 
-    def __init__(self, rows: Tensor, *, quantised: bool, keep: Keep, largest: int = SEVEN_BITS) -> None:
+    def __init__(
+        self,
+        rows: Tensor,
+        *,
+        quantised: bool,
+        keep: Keep,
+        largest: int = SEVEN_BITS,
+        order: NDArray[np.int32] | None = None,
+    ) -> None:
         super().__init__()
-        self.outputs, self.inputs = rows.shape
         array = rows.detach().numpy()
-        parts = (np.ascontiguousarray(array[start : start + PART]) for start in range(0, self.outputs, PART))
+        self.outputs, self.inputs = len(array if order is None else order), array.shape[1]
+        some = (slice(start, start + PART) for start in range(0, self.outputs, PART))
+        parts = (np.ascontiguousarray(array[one if order is None else order[one]]) for one in some)
         self.scale, self.offset = None, None
         if not quantised:
             self.register_buffer("tiles", keep(in_float_tiles(part) for part in parts), persistent=False)
@@ -128,37 +138,36 @@ class TiledOutput(nn.Module):
 
     def __init__(self, output: OutputProjection, *, quantised: bool, keep: Keep) -> None:
         super().__init__()
-        self.table = Tiles(output.weight, quantised=quantised, keep=keep)
         bias = torch.as_tensor(output.bias).detach()
+        listed, order = None, None
+        if isinstance(output, ShortOutputProjection):
+            listed = ListedRows.of_one(torch.as_tensor(output.shortlist).tolist())
+        elif isinstance(output, ListedOutputProjection):
+            listed = ListedRows.of_languages(len(output.weight), output.shortlists)
+            order, bias = listed.tokens, bias[torch.from_numpy(listed.tokens)]
+        self.table = Tiles(output.weight, quantised=quantised, keep=keep, order=order)
         self.register_buffer("bias", bias if bool(bias.any()) else None, persistent=False)
-        short = isinstance(output, ShortOutputProjection)
-        self.register_buffer("shortlist", torch.as_tensor(output.shortlist) if short else None, persistent=False)
-        self.register_buffer(
-            "places", _places(output) if isinstance(output, ShortOutputProjection) else None, persistent=False
-        )
+        self.register_buffer("listed_tokens", None if listed is None else torch.from_numpy(listed.tokens), persistent=False)
+        self.register_buffer("list_ranges", None if listed is None else torch.from_numpy(listed.ranges), persistent=False)
         self._scale = output.scale
 
     bias: Tensor | None
-    shortlist: Tensor | None
-    places: Tensor | None
+    listed_tokens: Tensor | None  # (rows of the table,)
+    list_ranges: Tensor | None  # (lists, 4)
 
-    def best(self, hidden: Tensor, candidates: Tensor, scored_tokens: Tensor) -> list[Tensor]:
-        """The best tokens of each row, then its `scored_tokens`: they, their log-probabilities and their logits."""
-        if self.places is not None:
-            in_shortlist = self.places[scored_tokens.clamp(0, len(self.places) - 1)]
-            scored_tokens = torch.where(scored_tokens < 0, scored_tokens, in_shortlist)
-        places, log_probs, logits = operators.best_tokens(
-            hidden, self.table.weight(), candidates, self.bias, self._scale, scored_tokens
+    def best(
+        self, hidden: Tensor, candidates: Tensor, scored_tokens: Tensor, shortlists: Tensor | None = None
+    ) -> list[Tensor]:
+        """The best tokens of each row, then its `scored_tokens`: they, their log-probabilities and their logits.
+
+        `shortlists` int32 (groups,): what each group of rows chooses from, where there are several lists.
+        """
+        listed = None
+        if self.listed_tokens is not None and self.list_ranges is not None:
+            listed = operators.Shortlists(self.listed_tokens, self.list_ranges, shortlists)
+        return list(
+            operators.best_tokens(hidden, self.table.weight(), candidates, self.bias, self._scale, scored_tokens, listed)
         )
-        return [places if self.shortlist is None else self.shortlist[places], log_probs, logits]
-
-
-def _places(output: ShortOutputProjection) -> Tensor:
-    """Where each token stands in the shortlist, -1 where it does not; the last is for all tokens above those that do."""
-    shortlist = torch.as_tensor(output.shortlist)
-    places = torch.full((int(shortlist.max()) + 2,), -1, dtype=torch.int64)
-    places[shortlist] = torch.arange(len(shortlist))
-    return places
 
 
 class DistanceBias(nn.Module):

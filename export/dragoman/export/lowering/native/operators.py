@@ -22,6 +22,7 @@ __all__ = [
     "DOMAIN",
     "Activation",
     "BestTokens",
+    "Shortlists",
     "TiledWeight",
     "add_norm",
     "add_then_norm",
@@ -78,6 +79,14 @@ class BestTokens(NamedTuple):
     tokens: Tensor
     log_probs: Tensor
     logits: Tensor
+
+
+class Shortlists(NamedTuple):
+    """Which rows of the table may be chosen: the lists, and the number of that of each group of rows."""
+
+    tokens: Tensor  # int32 (rows of the table,)
+    ranges: Tensor  # int64 (lists, 4): begin and end of two stretches of the table
+    of_groups: Tensor | None  # int32 (groups,); None: the first
 
 
 def source_attention(
@@ -209,10 +218,12 @@ def best_tokens(  # noqa: PLR0917 - the inputs of the operator
     bias: Tensor | None = None,
     scale: float = 1.0,
     scored_tokens: Tensor | None = None,
+    shortlists: Shortlists | None = None,
 ) -> BestTokens:
     """The best of logits = scale · x Wᵀ + b: x (rows, inputs), candidates int64 (1,) -> (rows, candidates) each.
 
     Behind them come the `scored_tokens` int64 (rows, any number), -1 for none: (rows, candidates + any number) each.
+    With `shortlists` these are tokens, whichever rows of the table hold them.
     """
     attributes: Attributes = {"scale": scale}
     if weight.is_float:
@@ -220,7 +231,7 @@ def best_tokens(  # noqa: PLR0917 - the inputs of the operator
     shape = (x.shape[0], 2)  # the 2 stands for a number only the runtime knows
     found = _call_many(
         "FloatBestOutputs" if weight.is_float else "BestOutputs",
-        (x, *weight.tensors, candidates, bias, scored_tokens),
+        (x, *weight.tensors, candidates, bias, scored_tokens, *(shortlists or ())),
         attributes,
         [torch.int64, torch.float32, torch.float32],
         [shape] * 3,

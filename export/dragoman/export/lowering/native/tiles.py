@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["in_float_tiles", "in_tiles"]
+__all__ = ["TILE", "in_float_tiles", "in_tiles"]
 
 Weight = TypeVar("Weight", np.float32, np.int8)
 

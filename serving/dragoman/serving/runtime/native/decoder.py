@@ -19,7 +19,7 @@ from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
 
-__all__ = ["NativeDecoder", "can_score_tokens"]
+__all__ = ["NativeDecoder", "can_score_tokens", "has_input"]
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -86,7 +86,12 @@ _MAP_NORESERVE = 0x4000  # Python names it from 3.11 on
 
 def can_score_tokens(session: Any) -> bool:  # noqa: ANN401 - onnxruntime has no types
     """Whether a step of this graph can give the log-probabilities of chosen tokens; older ones can't."""
-    return any(given.name == "scored_tokens" for given in session.get_inputs())
+    return has_input(session, "scored_tokens")
+
+
+def has_input(session: Any, name: str) -> bool:  # noqa: ANN401
+    """Whether a graph takes this; older ones and those of other models may not."""
+    return any(given.name == name for given in session.get_inputs())
 
 
 class _Bound:
@@ -117,6 +122,8 @@ class _Bound:
         self._bind_input("source_lengths", decoder.lengths[:sequences])
         self._bind_input("cross_cache", decoder.cross.tensor)
         self._bind_input("candidates", self.candidates)
+        if decoder.takes_shortlists:
+            self._bind_input("shortlists", decoder.shortlists[:sequences])
         if scored is not None:
             self.scored_tokens = np.zeros((rows, scored), np.int64)
             self._bind_input("scored_tokens", self.scored_tokens)
@@ -146,12 +153,14 @@ class NativeDecoder:
         self.width, self.sequences = width, 0
         self._session = session
         self._can_score_tokens = can_score_tokens(session)
+        self.takes_shortlists = has_input(session, "shortlists")
         self._bound: dict[tuple[int, int, int], _Bound] = {}  # by sequences, candidates and scored tokens
         self._last: _Bound | None = None  # of the last step
         self.own = PagedMemory(layout, rows, target)
         self.cross = PagedMemory(layout, sequences, source)
         self.slot_table: Slots = np.zeros((rows, target), np.int32)  # of each row, by position
         self.starts, self.lengths = np.zeros((2, sequences), np.int32)  # of each sequence's source
+        self.shortlists = np.zeros(sequences, np.int32)  # that each sequence's tokens are chosen from
         self._first = np.zeros((rows, 1), np.int32)  # each row's own first slot
         self._first_of: Slots = np.arange(rows, dtype=np.int32)[:, None] * np.int32(target)  # of each row's place
         self._filled = np.zeros(sequences, np.int64)  # tokens that each row of a sequence holds
@@ -179,6 +188,7 @@ class NativeDecoder:
         for index, reserved in zip(indices, target_tokens, strict=True):
             length, end = int(encoded.lengths[index]), int(ends[index])
             place = self._settle(self.sequences, length)
+            self.shortlists[self.sequences] = 0 if encoded.shortlists is None else encoded.shortlists[index]
             self.sequences += 1
             for layer, numbers in enumerate(encoded.cross):
                 self.cross.write(layer, place, numbers[end - length : end])
@@ -200,7 +210,7 @@ class NativeDecoder:
         if sequence != last:
             here, there = self._rows(sequence), self._rows(last)
             self.slot_table[here], self._first[here] = self.slot_table[there], self._first[there]
-            for numbers in (self.starts, self.lengths, self._filled):
+            for numbers in (self.starts, self.lengths, self.shortlists, self._filled):
                 numbers[sequence] = numbers[last]
             self._places[sequence] = self._places[last]
         self._places.pop()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, ForcedPiece
+from dragoman.serving.runtime.native.decoder import has_input
 from dragoman.serving.runtime.sessions import LazySession
 
 __all__ = ["NativeForced"]
@@ -58,6 +59,8 @@ class _NativeReader:
             "self_cache": self._cache,
             "candidates": np.array([candidates], np.int64),
         }
+        if has_input(self._session, "shortlists"):
+            inputs["shortlists"] = np.array(self._encoded.shortlists or [0], np.int32)[:1]
         inputs |= {f"cross_{layer}": memory for layer, memory in enumerate(self._encoded.cross)}
         binding = self._session.io_binding()
         for name, array in inputs.items():  # where they lie: the graph writes to the cache
