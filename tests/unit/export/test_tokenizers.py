@@ -12,6 +12,7 @@ import sentencepiece
 import transformers
 
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
+from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from random_families import FAMILIES, PIECES
 from random_marian import REFERENCE_MODEL
@@ -83,8 +84,6 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "Pegasus, tokenizer.json": ("Pegasus", "PegasusTokenizer", True),
     "mBART-50, sentencepiece": ("mBART-50", "MBart50Tokenizer", False),
     "mBART-50, tokenizer.json": ("mBART-50", "MBart50Tokenizer", True),
-    "NLLB, sentencepiece": ("NLLB", "NllbTokenizer", False),
-    "NLLB, tokenizer.json": ("NLLB", "NllbTokenizer", True),
     "mT5, sentencepiece": ("mT5", "T5Tokenizer", False),
     "UMT5, tokenizer.json": ("UMT5", "T5Tokenizer", True),
     "Marian": ("Marian", "MarianTokenizer", False),
@@ -174,6 +173,18 @@ def test_nllb_ids_are_the_public_ones(tmp_path: Path) -> None:
     assert checkpoint.languages is not None
     public_first, public_pieces = 256001, 256000  # ace_Arab in facebook/nllb-200-distilled-600M
     assert checkpoint.languages.tokens["ace_Arab"] - (PIECES + 1) == public_first - (public_pieces + 1)
+
+
+def test_a_tokenizer_json_without_languages_gives_way_to_the_sentencepiece_file(tmp_path: Path) -> None:
+    """As transformers 5 writes it for NLLB where it had no tokenizer.json itself."""
+    directory = FAMILIES["NLLB"].write(tmp_path / "model")
+    languages = read_checkpoint(directory).languages
+    as_json(directory, transformers.NllbTokenizer)
+    checkpoint = read_checkpoint(directory)
+    assert (checkpoint.tokenizer.kind, checkpoint.languages) == ("sentencepiece", languages)
+    (directory / "sentencepiece.bpe.model").unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json with the language tokens"):
+        read_checkpoint(directory)
 
 
 def test_a_piece_that_the_target_model_does_not_know_becomes_a_word(tmp_path: Path) -> None:

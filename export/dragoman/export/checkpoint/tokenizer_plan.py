@@ -113,8 +113,10 @@ def fairseq_plan(directory: Path, config: TransformerConfig, tokens: SpecialToke
     if (directory / TOKENIZER_JSON).is_file():
         text, added = prepare_tokenizer_json(directory / TOKENIZER_JSON)
         languages = languages_of({code: added.ids[code] for code in scheme.codes if code in added.ids}, scheme, *defaults)
-        return json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
-    model = require_file(directory / SENTENCEPIECE, f"the tokenizer's model; or {TOKENIZER_JSON}")
+        if languages is not None:
+            return json_plan(text, added, config, tokens, suffix=(tokens.eos,), languages=languages)
+    # transformers 5 can write a tokenizer.json without the languages: their ids follow from the sentencepiece model
+    model = require_file(directory / SENTENCEPIECE, f"the tokenizer's model; or {TOKENIZER_JSON} with the language tokens")
     count = _piece_count(model)
     ids = {code: count + 1 + at for at, code in enumerate(scheme.codes)}
     check_pieces(model.name, count + 1 + len(ids) + 1, config.source_vocabulary)
