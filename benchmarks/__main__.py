@@ -94,8 +94,9 @@ def language_shortlists(grid: Grid) -> None:
 
 def export(grid: Grid) -> None:  # noqa: ARG001 - all parts are called alike
     from benchmarks.export_cost import measure_export, table
+    from benchmarks.random_checkpoint import OPUS_MT
 
-    figures = measure_export()
+    figures = measure_export(OPUS_MT.name, 0)
     write_results("export_cost", figures, table(figures))
 
 
