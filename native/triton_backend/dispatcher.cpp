@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -50,7 +51,7 @@ EnginePointer Dispatcher::route(PendingRequest& pending, const std::string& mode
     pending.bundle = routes_.bundle_for(model);
     return routes_.engine(pending.bundle);
   }
-  const EnginePointer engine = routes_.engine_of_session(pending.frame.parts.at(kSessionPart));
+  EnginePointer engine = routes_.engine_of_session(pending.frame.parts.at(kSessionPart));
   if (!engine) throw RefusedRequest({code::kSessionLost, kNoSession});
   pending.bundle = engine->bundle;
   return engine;
@@ -151,7 +152,7 @@ void Dispatcher::count_deaths(const std::vector<PendingPointer>& in_hand) {
 Refused Dispatcher::refuse_held(double now_s) {
   Refused refused;
   const RoutingTable& table = routes_.table();
-  const std::string hold_s = std::to_string(static_cast<int>(table.hold_s + 0.5));
+  const std::string hold_s = std::to_string(std::lround(table.hold_s));
   for (const auto& pending : pending_.held()) {
     if (table.draining) {
       refused.emplace_back(pending, Failure::going_away());

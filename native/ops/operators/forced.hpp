@@ -56,8 +56,8 @@ struct TargetAttention {
 // Tokens of a target see its source: query (tokens, width), memory (source, 2 · width), which holds the key and the value of
 // each source token, and perhaps the weights of the heads (heads) in the second output.
 //
-// The second output (tokens, source) is Σ over heads of weight · softmax(q Kᵀ · scale): how much a token looks at each source
-// token. It exists where the weights of the heads do.
+// The second output (tokens, source) is Σ over heads of weight · softmax(q Kᵀ · scale): how much a token looks at each
+// source token. It exists where the weights of the heads do.
 struct AlignedAttention {
   static constexpr const char* kName = "AlignedAttention";
   static constexpr ElementType kInputs[] = {ElementType::kFloat, ElementType::kFloat, ElementType::kFloat};
@@ -98,7 +98,8 @@ struct AlignedAttention {
     for (std::int64_t at = 0; at < source; ++at) {
       float sum = 0;
       for (std::int64_t head = 0; head < heads.count; ++head)
-        if (weights[head] != 0) sum += weights[head] * scratch.scores[static_cast<std::size_t>(at * stride + head)] * inverse[head];
+        if (weights[head] != 0)
+          sum += weights[head] * scratch.scores[static_cast<std::size_t>(at * stride + head)] * inverse[head];
       alignment[at] = sum;
     }
   }
