@@ -40,29 +40,51 @@ DRAGOMAN_INLINE void write(const Product& product, std::int64_t row, std::int64_
     store_some(to, count, y);
 }
 
-// Weights that are multiplied next: `lines` cache lines of them are read ahead with every step through the inputs.
+// What is fetched from memory while some tiles are multiplied. `kOwn`: the same tiles' weights, some steps before they are
+// needed, and in the end the beginnings of the following tiles. `kFollowing`: weights that follow, from `from` on, `lines`
+// cache lines with every step through the inputs.
+enum class Fetch { kNothing, kOwn, kFollowing };
+
 struct Ahead {
-  const char* from;
-  int lines;
+  Fetch what = Fetch::kNothing;
+  const char* from = nullptr;
+  int lines = 0;
 };
 
 constexpr int kLine = 64;
+constexpr std::int64_t kStepsAhead = 32;
 
-template <class Kind, int kRows, int kTiles, bool kReadsAhead, class Product>
+DRAGOMAN_INLINE void fetch(const void* from) { __builtin_prefetch(from, 0, 2); }  // to the second cache
+
+template <class Kind, int kRows, int kTiles, Fetch kFetch, class Product>
 void multiply_block(const Product& product, std::int64_t row, std::int64_t tile, Ahead ahead) {
   const std::int64_t inputs = product.inputs, tile_size = inputs * kTile;
   const auto* x = product.x + row * inputs;
   const auto* weights = product.tiles + tile * tile_size;
   typename Kind::Sums sums[kRows][kTiles] = {};
-  for (std::int64_t input = 0; input < inputs; input += Kind::kInputs) {
-    if constexpr (kReadsAhead)
-      for (int line = 0; line < ahead.lines; ++line, ahead.from += kLine) __builtin_prefetch(ahead.from, 0, 2);
-    typename Kind::Weights read[kTiles];
-    repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { read[t] = Kind::weights(weights + t * tile_size + input * kTile); });
-    repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
-      const typename Kind::Broadcast spread = Kind::spread(x + r * inputs + input);
-      repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { Kind::add(sums[r][t], read[t], spread); });
-    });
+  // `distance`: from weights to those of the same tile that are fetched for `kOwn`.
+  const auto multiply_inputs = [&](std::int64_t begin, std::int64_t end, std::int64_t distance) DRAGOMAN_INLINED {
+    for (std::int64_t input = begin; input < end; input += Kind::kInputs) {
+      if constexpr (kFetch == Fetch::kFollowing)
+        for (int line = 0; line < ahead.lines; ++line, ahead.from += kLine) fetch(ahead.from);
+      typename Kind::Weights read[kTiles];
+      repeat<kTiles>([&](auto t) DRAGOMAN_INLINED {
+        const auto* from = weights + t * tile_size + input * kTile;
+        read[t] = Kind::weights(from);
+        if constexpr (kFetch == Fetch::kOwn) fetch(from + distance);
+      });
+      repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
+        const typename Kind::Broadcast spread = Kind::spread(x + r * inputs + input);
+        repeat<kTiles>([&](auto t) DRAGOMAN_INLINED { Kind::add(sums[r][t], read[t], spread); });
+      });
+    }
+  };
+  if constexpr (kFetch == Fetch::kOwn) {
+    const std::int64_t steps = kStepsAhead * Kind::kInputs, turn = inputs > steps ? inputs - steps : 0;
+    multiply_inputs(0, turn, steps * kTile);
+    multiply_inputs(turn, inputs, steps * kTile + (kTiles - 1) * tile_size);
+  } else {
+    multiply_inputs(0, inputs, 0);
   }
   repeat<kRows>([&](auto r) DRAGOMAN_INLINED {
     repeat<kTiles>([&](auto t) DRAGOMAN_INLINED {
@@ -83,14 +105,17 @@ template <class Kind, int kRows, class Product>
 void multiply_rows(const Product& product, std::int64_t row, std::int64_t begin, std::int64_t end, Ahead ahead) {
   constexpr int kTiles = tiles_for<Kind>(kRows);
   std::int64_t tile = begin;
-  if (ahead.lines > 0) {
-    for (; tile + kTiles <= end; tile += kTiles) {
-      multiply_block<Kind, kRows, kTiles, true>(product, row, tile, ahead);
+  for (; tile + kTiles <= end; tile += kTiles) {
+    if (ahead.what == Fetch::kFollowing) {
+      multiply_block<Kind, kRows, kTiles, Fetch::kFollowing>(product, row, tile, ahead);
       ahead.from += ahead.lines * kLine * (product.inputs / Kind::kInputs);
+    } else if (kTiles == kTilesAtOnce && ahead.what == Fetch::kOwn) {
+      multiply_block<Kind, kRows, kTiles, Fetch::kOwn>(product, row, tile, ahead);
+    } else {
+      multiply_block<Kind, kRows, kTiles, Fetch::kNothing>(product, row, tile, ahead);
     }
   }
-  for (; tile + kTiles <= end; tile += kTiles) multiply_block<Kind, kRows, kTiles, false>(product, row, tile, ahead);
-  for (; tile < end; ++tile) multiply_block<Kind, kRows, 1, false>(product, row, tile, ahead);
+  for (; tile < end; ++tile) multiply_block<Kind, kRows, 1, Fetch::kNothing>(product, row, tile, ahead);
 }
 
 // `rows` of them, at most kMost, with a loop made for just so many.
@@ -104,8 +129,9 @@ DRAGOMAN_INLINE void multiply_some(const Product& product, std::int64_t rows, st
 }
 
 // The first of several parts of the rows waits for its weights, the others find them in the nearest caches: meanwhile the
-// last ones fetch as many that follow. Fetched for few rows, large weights would arrive later than the processor's own
-// prefetcher brings them; small ones are in a cache anyhow.
+// last ones fetch as many that follow. For a single part the processor's own prefetcher does it, but it stops at the end of
+// each page: where some rows keep the loop busy between two reads, weights are fetched a little ahead of them. Weights of
+// small products are in a cache anyhow.
 template <class Kind, class Product>
 DRAGOMAN_INLINE Ahead ahead_of(const Product& product, std::int64_t part, std::int64_t parts, std::int64_t begin,
                                std::int64_t end) {
@@ -114,13 +140,16 @@ DRAGOMAN_INLINE Ahead ahead_of(const Product& product, std::int64_t part, std::i
                               tiles_for<Kind>(Kind::kMostRows);
   const std::int64_t tile_bytes = kTile * product.inputs * static_cast<std::int64_t>(sizeof(*product.tiles));
   const std::int64_t bytes = (end - begin) * tile_bytes;
+  constexpr std::int64_t kLeastRows = 4;
   const bool few = parts < kLinesAStep;
-  const bool is_small = bytes < kLeast || product.outputs / kTile * tile_bytes < kLeastInAll;
-  if (parts == 1 || is_small || (few && bytes > kMostForFewRows) || end * kTile >= product.outputs) return {nullptr, 0};
+  if (bytes < kLeast || product.outputs / kTile * tile_bytes < kLeastInAll) return {};
+  if (parts == 1 || (few && bytes > kMostForFewRows))
+    return {part == 0 && product.rows / parts >= kLeastRows ? Fetch::kOwn : Fetch::kNothing};
+  if (end * kTile >= product.outputs) return {};
   const int lines = few ? static_cast<int>((kLinesAStep + parts - 1) / parts) : 1, passes = (kLinesAStep + lines - 1) / lines;
   const std::int64_t pass = part - (parts - passes);
-  if (pass < 0) return {nullptr, 0};
-  return {reinterpret_cast<const char*>(product.tiles) + end * tile_bytes + pass * (bytes / passes), lines};
+  if (pass < 0) return {};
+  return {Fetch::kFollowing, reinterpret_cast<const char*>(product.tiles) + end * tile_bytes + pass * (bytes / passes), lines};
 }
 
 // What was just written to some outputs of all rows.
