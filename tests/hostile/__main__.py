@@ -5,9 +5,8 @@
     PYTHONPATH=tests python -m hostile --bundle bundles/en-de --only "hammer bad-stream" --calls 20000 --hammer-seconds 600
 
 Ends with 1 when a process fell that must not, or when a caller got an answer that nobody may get. Ctrl-C ends it, shows
-what was found so far and leaves nothing running. Three things are only reported, because the embedded Triton 2.51 can't take
-them and no backend can help: unary calls that end early while the machine is busy, unary and streaming models called in one
-stream, and HTTP bodies in very many tiny chunks.
+what was found so far and leaves nothing running. Two things are only reported, because the embedded Triton 2.51 can't take
+them and no backend can help: unary calls that end early while the machine is busy, and HTTP bodies in very many tiny chunks.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ from tritonclient.grpc import service_pb2
 
 from hostile.outcomes import Outcome, failed, stream, unary
 from hostile.poisons import command
-from served import Caller, request
+from served import Caller, add_bytes, request
 
 LONGEST_MS = 1_500
+ANSWERED_MS = 30_000
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 ORDINARY = (
@@ -49,6 +50,8 @@ class Expensive:
     send: Callable[[Caller], Outcome]
     is_refused: bool = False
     """Must it be INVALID_REQUEST?"""
+    is_answered: bool = False
+    """Is its answer what is expensive? Then it has the time for it."""
 
 
 def expensive(*, full: bool = False) -> list[Expensive]:
@@ -72,6 +75,7 @@ def expensive(*, full: bool = False) -> list[Expensive]:
         Expensive("1 million lists in COMMAND", partial(_command, "[]", 1_000_000), is_refused=True),
         Expensive("87,000 lists in COMMAND", partial(_command, "[]", 87_000)),
         Expensive("65,000 tokens in COMMAND", partial(_command, "[7,9]", 43_000)),
+        Expensive("256 lists of 250 tokens in COMMAND", partial(_command, str([9] * 250), 256)),
         Expensive("5 million empty texts", partial(_empty_texts, 5_000_000), is_refused=True),
         Expensive("20 million empty texts", partial(_empty_texts, 20_000_000), is_refused=True),
         Expensive("20 million empty texts, raw", partial(_raw_texts, 20_000_000), is_refused=True),
@@ -98,6 +102,7 @@ def expensive(*, full: bool = False) -> list[Expensive]:
             for name, text in HTML_TEXTS.items()
         ),
         Expensive("33,000 placeholders", partial(_translate, ["{a}" * 33_000])),
+        Expensive("24,000 placeholders between spaces", partial(_translate, ["{a} " * 24_000])),
         Expensive(
             "256 terms, each 200 times",
             partial(_translate, [" ".join(f"w{n % 256}" for n in range(51_200))[:99_900]], glossary=TERMS),
@@ -119,8 +124,29 @@ def expensive(*, full: bool = False) -> list[Expensive]:
         Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
         Expensive("256 prefixes of 400 tokens", partial(_translate, [f"Hi {n}." for n in range(256)], prefix=[9] * 400)),
         Expensive(
-            "256 texts, 3000 bad words", partial(_translate, [f"Hi {n}." for n in range(256)], bad_words=[[7]] * 3000)
+            "256 texts, 1024 bad words",
+            partial(
+                _translate, [f"{ORDINARY}{n}" for n in range(256)], bad_words=[[9, n] for n in range(1024)], beam_size=4
+            ),
         ),
+        Expensive(
+            "256 texts, 250 forbidden terms",
+            partial(
+                _translate, [f"{ORDINARY}{n}" for n in range(256)], glossary=[["*", f"!ein Wort {n}"] for n in range(250)]
+            ),
+        ),
+        Expensive(
+            "24 terms, each in the next",
+            partial(_translate, ["a " * 49_900], glossary=[[" ".join("A" * n), f"b{n}"] for n in range(1, 25)]),
+        ),
+        Expensive(
+            "33,000 sentences with a long task prefix", partial(_translate, ["A. " * 33_000], task_prefix="go on " * 80)
+        ),
+        Expensive("50,000 lines", partial(_translate, ["a\n" * 49_900], split="line")),
+        Expensive("100 kB without a split", partial(_translate, [(ORDINARY * 700)[:99_900]], split="none")),
+        Expensive("100 kB of ordinary text, streamed", partial(_stream, (ORDINARY * 700)[:99_900])),
+        *_documents(),
+        *_aligned_and_scored(),
         Expensive("64 rows, all candidates", partial(_drive, 64, 6, "wide")),
         Expensive("width changes at every step", partial(_drive, 64, 12, "changing")),
         Expensive(
@@ -135,13 +161,64 @@ def expensive(*, full: bool = False) -> list[Expensive]:
     return found
 
 
+def _documents() -> list[Expensive]:
+    """Streams, and everything that can be asked of a document at once."""
+    page = ("<p>w1 <b>" + ORDINARY + "</b> {a} w2 <i>w3</i></p>") * 450
+    everything = {
+        **{"format": "html", "glossary": TERMS, "alignment": True, "on_suspicion": "retry", "task_prefix": "go on "},
+        **{"beam_size": 16, "num_hypotheses": 16, "no_repeat_ngram_size": 2},
+    }
+    return [
+        Expensive("100 kB of html, streamed", partial(_stream, page[:99_900], format="html")),
+        Expensive("a stream of everything at once", partial(_stream, page[:99_900], **everything)),
+        Expensive("a text of everything at once", partial(_translate, [page[:99_900]], **everything)),
+        Expensive(
+            "80 texts of everything at once", partial(_translate, [f"{n}{page}"[:99_900] for n in range(80)], **everything)
+        ),
+    ]
+
+
+def _aligned_and_scored() -> list[Expensive]:
+    """What is read by forced decoding."""
+    long = ORDINARY * 8
+    widest = {"beam_size": 16, "num_hypotheses": 16, "max_length": 500, "min_length": 400}
+    texts = [f"{ORDINARY * 3}{n}" for n in range(256)]
+    return [
+        Expensive("256 long texts, aligned", partial(_translate, texts, alignment=True)),
+        Expensive("16 long hypotheses, aligned", partial(_translate, [long], alignment=True, **widest)),
+        Expensive("16 long hypotheses of 64 texts, aligned", partial(_translate, [long] * 64, alignment=True, **widest)),
+        Expensive(
+            "256 answers, aligned and checked",
+            partial(
+                _translate,
+                [f"Hi {n}." for n in range(256)],
+                **{"alignment": True, "on_suspicion": "report", "max_length": 3, "timeout_ms": ANSWERED_MS},
+            ),
+            is_answered=True,
+        ),
+        Expensive("256 long targets", partial(_score, [(long + str(n), long + str(n)) for n in range(256)])),
+        Expensive("long targets of short texts", partial(_score, [(f"{n}", long + str(n)) for n in range(256)])),
+        Expensive("40 targets of 100 kB", partial(_score, [("a", "abc " * 24_900)] * 40), is_refused=True),
+        Expensive("a target of 100 kB without spaces", partial(_score, [("a", "x" * 99_900)]), is_refused=True),
+        Expensive("a target of 4,000 dots", partial(_score, [("a", "." * 4_000)])),
+        Expensive("40 targets of texts of 100 kB", partial(_score, [("abc " * 24_900, "a")] * 40), is_refused=True),
+    ]
+
+
+def _score(pairs: list[tuple[str, str]], caller: Caller) -> Outcome:
+    """Texts and their TARGET."""
+    message = request("translate", [text for text, _ in pairs], {"timeout_ms": LONGEST_MS})
+    add_bytes(message, "TARGET", [target.encode() for _, target in pairs])
+    return unary(caller.stub, message, timeout_s=90)
+
+
 def _translate(texts: list[str], caller: Caller, **options: object) -> Outcome:
     asked = {"cache": False, "timeout_ms": LONGEST_MS, **options}
     return unary(caller.stub, request("translate", texts, asked), timeout_s=90)
 
 
-def _stream(text: str, caller: Caller) -> Outcome:
-    asked = {"cache": False, "timeout_ms": LONGEST_MS}
+def _stream(text: str, caller: Caller, **options: object) -> Outcome:
+    asked = {"cache": False, "timeout_ms": LONGEST_MS, **options}
     return stream(caller.stub, request("translate_stream", [text], asked), timeout_s=90, metadata=())
 
 

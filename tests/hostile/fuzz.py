@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from dragoman.wire import TRANSLATE_STREAM
 from hostile.deaths import Deaths
 from hostile.grammar import Grammar, Request
+from hostile.http2 import PREFACE, frame
 from hostile.outcomes import LOST, Outcome, stream, unary
 from hostile.processes import spread
 from hostile.report import Row, judged
@@ -22,7 +22,6 @@ from served import Caller, outputs
 LONGEST_S = 30.0
 STRICT = 0.5
 """How often a stream has the metadata that asks for strict errors."""
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 @dataclass
@@ -68,9 +67,7 @@ def send(address: str, count: int, seed: int, until_s: float = float("inf")) -> 
                 grammar.remember(caller.encode(["Hello."])[0])
         message = grammar.request()
         if message.model_name == "translate_stream" or dice.random() < 0.1:
-            # In one stream only models of one kind: both kinds together end the embedded Triton 2.51 (docs/operations.md).
-            more = [grammar.request() for _ in range(dice.choice((0, 0, 0, 2)))]
-            several = [message, *(each for each in more if _is_decoupled(each) == _is_decoupled(message))]
+            several = [message, *(grammar.request() for _ in range(dice.choice((0, 0, 0, 2))))]
             strict = (("triton_grpc_error", "true"),) if dice.random() < STRICT else ()
             found.note(_stream_of_anything(caller, several, strict), message)
         else:
@@ -79,11 +76,6 @@ def send(address: str, count: int, seed: int, until_s: float = float("inf")) -> 
             time.sleep(0.5)  # the server is being replaced; one death should not be seen a thousand times
     caller.close()
     return found
-
-
-def _is_decoupled(message: Request) -> bool:
-    """Does Triton take it for a stream? What it does not know, a name or a version, it takes for a single response."""
-    return message.model_name == TRANSLATE_STREAM.name and message.model_version in ("", "1")
 
 
 def _stream_of_anything(caller: Caller, messages: list[Request], metadata: tuple[tuple[str, str], ...]) -> Outcome:
@@ -129,16 +121,11 @@ def frames(address: str, deaths: Deaths, count: int, seed: int, until_s: float =
 def badly_spoken(dice: random.Random) -> bytes:
     """Bytes for one connection."""
     written = PREFACE if dice.random() < 0.9 else dice.randbytes(dice.randint(0, 60))
-    written += _frame(4, 0, 0, b"") if dice.random() < 0.8 else b""
+    written += frame(4, 0, 0, b"") if dice.random() < 0.8 else b""
     for _ in range(dice.randint(0, 8)):
         body = dice.randbytes(dice.choice((0, 0, 4, 5, 8, 9, 40, 400)))
         kind, flags = dice.choice((*range(10), 255)), dice.choice((0, 1, 4, 5, 8, 32, 255))
-        written += _frame(
+        written += frame(
             kind, flags, dice.choice((0, 1, 1, 3, 2, 2**31 - 1)), body, dice.choice((None, None, None, 0, 2**24 - 1))
         )
     return written[: dice.randint(0, len(written))] if dice.random() < 0.3 else written
-
-
-def _frame(kind: int, flags: int, number: int, body: bytes, length: int | None = None) -> bytes:
-    said = len(body) if length is None else length
-    return said.to_bytes(3, "big") + bytes([kind, flags]) + number.to_bytes(4, "big") + body

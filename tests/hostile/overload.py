@@ -2,124 +2,158 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 
-import grpc
 import psutil
 
 from hostile.deaths import Deaths
-from hostile.outcomes import Outcome, failed
+from hostile.http2 import INFER, Call, Connection, headers, message
+from hostile.processes import begun
 from hostile.report import Row, judged
-from served import Caller, Server, request
+from served import Server, request
 
 FACTOR = 3.0
+PEAK_S = 6.0
 SETTLED_S = 20.0
 """Memory is compared from here on: by then every cache has been filled once."""
+LAST_ANSWERS_S = 40.0
 REFUSAL_P99_S = 0.050
 GROWTH = 0.05
 FILLS_THE_QUEUE = 1200
 """Sent at once at the beginning; the default queue has 1024 places."""
+IN_FLIGHT = 64
+"""As much as is ever useful."""
 TEXT = (
     "The old man and his dog walked along the river until they came to a small house at the edge of the forest, number {}."
 )
+EXPECTED = ("ok", "OVERLOADED", "DEADLINE_EXCEEDED")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a load saw. Times are from the moment when a call was sent to that when the kernel had its answer."""
+
+    peak: float  # answers a second
+    goodput: float
+    codes: Counter[str]
+    refused_s: list[float]
 
 
 @dataclass
 class Load:
-    """Calls at a steady rate, whatever becomes of them."""
+    """Calls at any rate, whatever becomes of them, from one thread that computes next to nothing."""
 
-    caller: Caller
-    outcomes: list[Outcome] = field(default_factory=list)
-    in_flight: int = 0
+    address: str
+    codes: Counter[str] = field(default_factory=Counter)
+    refused_s: list[float] = field(default_factory=list)
     number: int = 0
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
+        self._connection = Connection(self.address)
+        self._head = headers(INFER)
 
     @property
-    def answered(self) -> int:
-        return sum(each.code == "ok" for each in self.outcomes)
+    def in_flight(self) -> int:
+        return len(self._connection.open)
 
-    def send(self) -> None:
-        """One request, answered in the background."""
-        with self._lock:
+    def send(self, count: int, *, cached: bool = False) -> None:
+        for _ in range(count):
             self.number += 1
-            self.in_flight += 1
-        message = request("translate", [TEXT.format(self.number)], {"beam_size": 2, "max_length": 8, "cache": False})
-        began_s = time.monotonic()
-        call = self.caller.stub.ModelInfer.future(message, timeout=60)
-        call.add_done_callback(lambda done: self._ended(done, time.monotonic() - began_s))
+            options = {"beam_size": 2, "max_length": 8, "cache": cached}
+            body = request("translate", [TEXT.format(self.number)], options).SerializeToString()
+            self._connection.call(self._head, message(body))
+        self._connection.flush()
 
-    def _ended(self, call: grpc.Future, seconds: float) -> None:
-        error = call.exception()
-        with self._lock:
-            self.in_flight -= 1
-            self.outcomes.append(Outcome("ok", seconds=seconds) if error is None else failed(error, seconds))
+    def receive(self, timeout_s: float = 0.002) -> None:
+        for call in self._connection.receive(timeout_s):
+            code = _code(call)
+            self.codes[code] += 1
+            if code == "OVERLOADED":
+                self.refused_s.append(call.seconds)
+        self._connection.flush()
+        if self._connection.is_closed:
+            raise ConnectionError("the server closed the connection")
+
+    def receive_rest(self) -> None:
+        deadline_s = time.monotonic() + LAST_ANSWERS_S
+        while self.in_flight and time.monotonic() < deadline_s:
+            self.receive(0.02)
+        self.codes["no answer"] += self.in_flight
 
 
 def overloaded(server: Server, deaths: Deaths, seconds: float) -> Row:
     """A row: goodput against the peak, the 99th percentile of refusals, growth of the engine."""
     deaths.whole()
-    before = deaths.counted()
-    peak = _peak(server.caller(), 6.0)
-    load = Load(server.caller())
+    before, resident = deaths.counted(), list[tuple[float, int]]()
     engine = psutil.Process(server.children()["engine"][0])
-    asked_s = 0.0
-    began_s, resident = time.monotonic(), list[tuple[float, int]]()
-    due = float(FILLS_THE_QUEUE)
-    while (passed_s := time.monotonic() - began_s) < seconds and deaths.counted() == before:
-        for _ in range(int(due) - load.number):
-            load.send()
-        if passed_s - asked_s > 0.25:  # what the server does now counts, should the machine have become faster or slower
-            due += FACTOR * max(peak, load.answered / max(passed_s, 1.0)) * (passed_s - asked_s)
-            asked_s = passed_s
-        if not resident or passed_s - resident[-1][0] > 0.5:
-            resident.append((passed_s, engine.memory_info().rss))
-        threading.Event().wait(0.005)
-    _until(lambda: load.in_flight == 0, 40)
-    return _row(load, peak, seconds, resident, deaths.counted() - before)
+    with begun(loaded, [(server.grpc, seconds)]) as futures:
+        began_s = time.monotonic() + PEAK_S
+        while not wait(futures, timeout=0.5).done:
+            if deaths.counted() == before:
+                resident.append((time.monotonic() - began_s, engine.memory_info().rss))
+        found = futures[0].result()
+    deaths.whole()
+    return _row(found, resident, deaths.counted() - before)
 
 
-def _row(load: Load, peak: float, seconds: float, resident: list[tuple[float, int]], died: dict[str, int]) -> Row:
-    refused = sorted(each.seconds for each in load.outcomes if each.code == "OVERLOADED")
+def _row(found: Found, resident: list[tuple[float, int]], died: Counter[str]) -> Row:
     late = [held for at_s, held in resident if at_s > SETTLED_S]
     growth = max(late) / late[0] - 1 if late else 0.0
-    p99_s = refused[int(0.99 * len(refused))] if refused else 0.0
-    wrong = [
-        f"{each.code} {each.message}"[:200]
-        for each in load.outcomes
-        if each.code not in ("ok", "OVERLOADED", "DEADLINE_EXCEEDED")
-    ]
-    if not refused:
+    refused_ms = sorted(1e3 * seconds for seconds in found.refused_s)
+    wrong = [f"{count} times {code}" for code, count in found.codes.items() if code not in EXPECTED and count]
+    if not refused_ms:
         wrong.append("nothing was refused: the load was too small")
+    p50_ms, p99_ms, longest_ms = (_quantile(refused_ms, part) for part in (0.5, 0.99, 1.0))
     figures: dict[str, float | int | str] = {
-        "peak/s": round(peak),
-        "goodput": round(load.answered / seconds / peak, 2),
-        "refused": len(refused),
-        "refusal p99 ms": round(1e3 * p99_s),
+        "peak/s": round(found.peak),
+        "goodput": round(found.goodput / found.peak, 2),
+        "refused": len(refused_ms),
+        "refusal p50 ms": round(p50_ms),
+        "refusal p99 ms": round(p99_ms),
+        "longest refusal ms": round(longest_ms),
         "engine growth %": round(100 * growth, 1),
     }
-    slow = p99_s > REFUSAL_P99_S or growth > GROWTH
-    return judged(f"overload {FACTOR:g}x", len(load.outcomes), died, wrong, figures, slow=slow)
+    slow = p99_ms > 1e3 * REFUSAL_P99_S or growth > GROWTH
+    return judged(f"overload {FACTOR:g}x", found.codes.total(), died, wrong, figures, slow=slow)
 
 
-def _peak(caller: Caller, seconds: float) -> float:
+def _quantile(ordered: list[float], part: float) -> float:
+    return ordered[int(part * (len(ordered) - 1))] if ordered else 0.0
+
+
+def _code(call: Call) -> str:
+    """As of `Outcome`: what an error says stands legibly in the last header block."""
+    if len(call.data) > len(message(b"")):
+        return "ok"
+    return next((code for code in EXPECTED[1:] if code.encode() in call.trailers), repr(call.trailers[:200]))
+
+
+def loaded(address: str, seconds: float) -> Found:
+    """The peak, and then `FACTOR` times that; in a process of its own."""
+    peak = _peak(address)
+    load = Load(address)
+    asked_s, due, began_s = 0.0, float(FILLS_THE_QUEUE), time.monotonic()
+    while (passed_s := time.monotonic() - began_s) < seconds:
+        load.send(int(due) - load.number)
+        load.receive()
+        if passed_s - asked_s > 0.25:  # what the server does now counts, should the machine have become faster or slower
+            due += FACTOR * max(peak, load.codes["ok"] / max(passed_s, 1.0)) * (passed_s - asked_s)
+            asked_s = passed_s
+    goodput = load.codes["ok"] / seconds
+    load.receive_rest()
+    return Found(peak, goodput, load.codes, load.refused_s)
+
+
+def _peak(address: str) -> float:
     """Answers a second with as much in flight as is ever useful."""
-    load, began_s = Load(caller), time.monotonic()
-    while time.monotonic() - began_s < seconds:
-        for _ in range(64 - load.in_flight):
-            load.send()
-        threading.Event().wait(0.002)
-    done = load.answered
-    _until(lambda: load.in_flight == 0, 40)
-    caller.close()
-    return max(done / seconds, 1.0)
-
-
-def _until(holds: Callable[[], bool], timeout_s: float) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds() and time.monotonic() < deadline_s:
-        threading.Event().wait(0.02)
+    load, began_s = Load(address), time.monotonic()
+    load.send(1, cached=True)  # the engine has to look for answers in its cache from now on, also when its queue is full
+    while time.monotonic() - began_s < PEAK_S:
+        load.send(IN_FLIGHT - load.in_flight)
+        load.receive()
+    done = load.codes["ok"]
+    load.receive_rest()
+    return max(done / PEAK_S, 1.0)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hostile.connections import hung_on
 from hostile.deaths import Deaths
 from hostile.expensive import Expensive, expensive
 from hostile.files import bundles_spoilt, checkpoints_spoilt
 from hostile.formats import formats_spoilt
 from hostile.fuzz import frames, fuzzed
-from hostile.hammer import KINDS, MIXED, hammered
+from hostile.hammer import KINDS, hammered
 from hostile.http_requests import http_fuzzed, many_chunks
 from hostile.kills import ACCIDENTS, survived
 from hostile.neighbours import Neighbours, Wait, failures, longest_s
@@ -21,9 +22,14 @@ from hostile.option_values import option_values
 from hostile.outcomes import Outcome, stream, unary
 from hostile.overload import overloaded
 from hostile.poisons import COMMANDS, NAMES, command, named, poisons
+from hostile.processes import spread
 from hostile.report import Row, judged
+from hostile.slices import longest_slices
 from served import Caller, Server
 
+SLICED_MS = 300.0
+SLICE_S = 0.020
+"""The longest that the engine's thread may work on texts, options and answers at a time."""
 NEXT_TOKEN_S = 0.050
 """The longest that a neighbour may wait for its next token because of somebody else's request."""
 
@@ -60,12 +66,14 @@ def rounds(stage: Stage, plan: Plan) -> Iterator[tuple[str, Callable[[], list[Ro
     """Name and work of each round."""
     yield "poisons", lambda: [poisoned(stage.server.grpc, stage.deaths)]
     yield "expensive requests", lambda: list(beside_neighbours(stage.server, stage.deaths, full=plan.full))
+    yield "slices", lambda: [sliced(stage.bundle)]
     yield "fuzz", lambda: _fuzz(stage, plan)
+    yield "connections", lambda: hung_on(stage.server, stage.deaths)
     yield "files", lambda: _files(stage, plan)
     yield "kills", lambda: [survived(stage.server, stage.deaths, *accident) for accident in ACCIDENTS]
     yield "overload", lambda: [overloaded(stage.server, stage.deaths, plan.overload_seconds)]
     for busy in (False, True):
-        for kind in (*KINDS, MIXED):
+        for kind in KINDS:
             yield f"hammer {kind}", lambda kind=kind, busy=busy: [_hammer(stage, plan, kind, busy=busy)]  # type: ignore[misc]
 
 
@@ -108,6 +116,16 @@ def beside_neighbours(server: Server, deaths: Deaths, *, full: bool) -> Iterator
         for request in expensive(full=full):
             yield measured(request, caller, neighbours, deaths)
     caller.close()
+
+
+def sliced(bundle: Path) -> Row:
+    """A row for the longest slice of the engine's thread that any expensive request takes, in processor time."""
+    (found,) = spread(longest_slices, [(bundle, SLICED_MS)])
+    longest = {name: max(slices.values()) for name, (_, slices) in found.items()}
+    slowest = max(longest, key=lambda name: longest[name])
+    figures = {"longest ms": round(1e3 * longest[slowest], 1), "of": slowest}
+    wrong = [f"{name}: {code}" for name, (code, _) in found.items() if code == "INTERNAL"]
+    return judged("slices of the engine's thread", len(found), {}, wrong, figures, slow=longest[slowest] > SLICE_S)
 
 
 def measured(request: Expensive, caller: Caller, neighbours: Neighbours, deaths: Deaths) -> Row:
@@ -159,5 +177,4 @@ def _files(stage: Stage, plan: Plan) -> list[Row]:
 def _hammer(stage: Stage, plan: Plan, kind: str, *, busy: bool) -> Row:
     processes = 2 if kind.startswith("bad") else 6
     until_s = time.monotonic() + plan.hammer_seconds
-    calls = min(plan.calls, 100) if kind == MIXED else plan.calls
-    return hammered(stage.server.grpc, stage.deaths, kind, calls, processes=processes, until_s=until_s, busy=busy)
+    return hammered(stage.server.grpc, stage.deaths, kind, plan.calls, processes=processes, until_s=until_s, busy=busy)
