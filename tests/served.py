@@ -21,6 +21,8 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from dragoman.serving.supervisor.parent_watch import watching_parent
+
 START_TIMEOUT_S = 90.0
 
 
@@ -275,9 +277,9 @@ class Server:
 def launch(
     arguments: Sequence[str], program: str = str(Path(sys.executable).with_name("dragoman"))
 ) -> subprocess.Popen[str]:
-    """`dragoman serve` on free loopback ports."""
+    """`dragoman serve` on free loopback ports. It ends with the thread that called this, however that ends."""
     command = [program, "serve", *arguments]
     for option in ("--grpc-address", "--metrics-address"):
         if not any(argument.partition("=")[0] == option for argument in arguments):
             command += [option, "127.0.0.1:0"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(watching_parent(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -152,6 +154,28 @@ def test_a_triton_under_heavy_load_is_not_taken_for_a_hung_one(survivor: Server,
     futures = [caller.translate_later([f"{LONG} {n}"] * 8, timeout_s=120, cache=False) for n in range(60)]
     assert {outcome.partition(" ")[0] for outcome in outcomes(futures, timeout_s=120)} <= {"ok", "OVERLOADED"}
     assert survivor.children() == before
+
+
+def test_servers_of_tests_end_with_the_tests(reference_bundle: Path) -> None:
+    start = f"server = Server.start(['en-de={reference_bundle}'])"
+    program = f"from served import Server; {start}; print(server.process.pid, flush=True); input()"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as tests:
+        assert tests.stdout is not None
+        server = psutil.Process(int(tests.stdout.readline()))
+        processes = [server, *server.children(recursive=True)]
+        tests.kill()  # as an interrupted run does with its workers
+        tests.communicate()
+    assert len(processes) > 2
+    eventually(lambda: not any(is_running(process) for process in processes))
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("what", ["engine", "triton"])

@@ -73,9 +73,8 @@ def test_graphs_take_relative_positions(model: Transformer, stepper: Any) -> Non
         assert worst_difference(best, log_softmax(expected[:, step]), expected[:, step]) < 1e-4
 
 
+@pytest.mark.parametrize("stepper", ["portable"], indirect=True)  # native: tests/unit/native/test_attention.py
 def test_every_row_has_relative_positions_of_its_own(model: Transformer, stepper: Any) -> None:
-    if isinstance(stepper, NativeStepper):
-        pytest.skip("tests/unit/native/test_attention.py has rows at different positions")
     work = random_workload(53, 53, start=52)
     expected = eager_logits(model, work)
     for rows, at, best in stepper.run_shuffled(work):
