@@ -179,3 +179,12 @@ def test_what_a_library_raises_is_the_answer_of_one_sequence(monkeypatch: pytest
     assert isinstance(bad.error, ServerError)
     assert "secret" not in str(bad.error)
     assert good.error is None
+
+
+def test_requests_take_turns_however_much_they_ask_for() -> None:
+    engine, much, little = engine_with(), object(), object()
+    many = [Sequence((3 + at, 0), request=much, forcing=Forcing(targets=(TARGET,) * 8)) for at in range(6)]
+    few = Sequence(SOURCE, request=little, forcing=Forcing(targets=(TARGET,)))
+    finish(engine, *many, few)
+    assert few.ended_s is not None
+    assert sum(one.ended_s is not None and one.ended_s < few.ended_s for one in many) == 0

@@ -56,7 +56,10 @@ class ForcedTarget:
 
 
 class ForcedDecoding:
-    """Sequences whose targets are read, one after the other; a quantum's unit of work is one call of the model."""
+    """Sequences whose targets are read; a quantum's unit of work is one call of the model.
+
+    Their requests take turns, a call each: whoever asks for little waits no longer beside those who ask for much.
+    """
 
     def __init__(self, runtime: Runtime, model: ModelFacts, most: int, most_kept: int) -> None:
         """At most `most` callers' targets wait; hypotheses always may, as their sequences have run already.
@@ -67,6 +70,7 @@ class ForcedDecoding:
         self._work: dict[Sequence, Slices] = {}
         self._kept: dict[Sequence, int] = {}  # source tokens of those whose encoded sources are kept
         self._done: list[Sequence] = []
+        self._turns: dict[object, int] = {}  # that each request has had, or would have had
         self.at_work = False
         self.began_s = 0.0
 
@@ -120,6 +124,8 @@ class ForcedDecoding:
             raise ServerError("a sequence without targets to read")
         if encoded is not None:
             self._kept[sequence] = sequence.source_tokens
+        if sequence.request not in self._turns:
+            self._turns[sequence.request] = min(self._turns.values(), default=0)
         self._work[sequence] = self._reading(sequence, self._runtime.forced, encoded)
 
     def remove(self, sequence: Sequence) -> bool:
@@ -140,6 +146,8 @@ class ForcedDecoding:
     def _forget(self, sequence: Sequence) -> None:
         del self._work[sequence]
         self._kept.pop(sequence, None)
+        if all(other.request is not sequence.request for other in self._work):
+            del self._turns[sequence.request]
 
     # The quantum.
 
@@ -147,19 +155,23 @@ class ForcedDecoding:
         return 1
 
     def run_quantum(self, max_steps: int, max_s: float, clock: Callable[[], float]) -> None:
-        """Slices of one sequence after the other, until the time is up."""
+        """Slices of the requests in turn, until the time is up."""
         began_s, steps = clock(), 0
         with self._runtime.computing:
-            for sequence, slices in list(self._work.items()):  # others join meanwhile
-                while True:
-                    if steps >= max_steps or (steps and clock() - began_s >= max_s):
-                        return
-                    steps += 1
-                    if sequence.admitted_s is None:  # no search came before
-                        sequence.admitted_s = clock()
-                    if self._advance(sequence, slices):
-                        self._done.append(sequence)
-                        break
+            while (sequence := self._next()) is not None:
+                if steps >= max_steps or (steps and clock() - began_s >= max_s):
+                    return
+                steps += 1
+                self._turns[sequence.request] += 1
+                if sequence.admitted_s is None:  # no search came before
+                    sequence.admitted_s = clock()
+                if self._advance(sequence, self._work[sequence]):
+                    self._done.append(sequence)
+
+    def _next(self) -> Sequence | None:
+        """The first sequence of the request that has had the fewest turns."""
+        waiting = (sequence for sequence in list(self._work) if sequence not in self._done)  # others join meanwhile
+        return min(waiting, key=lambda sequence: self._turns[sequence.request], default=None)
 
     @staticmethod
     def _advance(sequence: Sequence, slices: Slices) -> bool:

@@ -28,7 +28,8 @@ class Timings(NamedTuple):
 
 
 class Sequence:
-    """One source to translate, from `Engine.submit` to its final hypotheses. `owner` is the caller's.
+    """One source to translate, from `Engine.submit` to its final hypotheses. `owner` is the caller's, `request` what it
+    belongs to: requests take turns where sequences are worked on one by one.
 
     `deadline_s` and `arrived_s` are on the engine's clock. `prompt_tokens`: start token and forced prefix; `longest`: the
     most tokens that a row will ever hold (the last one is never fed); `reserved`: those it has KV slots for, at first what
@@ -55,6 +56,7 @@ class Sequence:
         "owner",
         "priority",
         "prompt_tokens",
+        "request",
         "reserved",
         "shortlist",
         "source",
@@ -75,6 +77,7 @@ class Sequence:
         stream: bool = False,
         arrived_s: float | None = None,
         owner: object = None,
+        request: object = None,
         forcing: Forcing | None = None,
         shortlist: int = 0,
     ) -> None:
@@ -82,6 +85,7 @@ class Sequence:
         self.source, self.options = source, options or _DEFAULT
         self.priority, self.deadline_s, self.stream, self.owner = priority, deadline_s, stream, owner
         self.shortlist = shortlist  # the number of the list that its tokens are chosen from; 0: all tokens
+        self.request = request
         self.width = self.options.beam_size  # rows
         self.source_tokens, self.prompt_tokens = len(source), 1 + len(self.options.prefix)
         # Where it stands.

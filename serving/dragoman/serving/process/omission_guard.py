@@ -42,6 +42,7 @@ class OmissionGuard:
             deadline_s=sequence.deadline_s,
             arrived_s=sequence.arrived_s,
             owner=owner._replace(first=sequence),
+            request=owner.request,
             forcing=sequence.forcing,
             shortlist=sequence.shortlist,
         )
