@@ -18,11 +18,12 @@ from typing import Any, TypeVar, cast
 from tritonclient.grpc.service_pb2 import ModelInferRequest as Request
 
 from dragoman.serving.engine import SessionReply
-from dragoman.serving.link.channel import Channel
-from dragoman.serving.link.frames import Frame, Kind
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.garbage import GarbageCollector
 from dragoman.serving.process.loaded_bundle import load_bundle
+from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.process.task_queue import Task, TaskQueue
@@ -64,7 +65,9 @@ class EngineThread:
         loaded = load_bundle(ProcessSettings("en-de", bundle, EngineOptions(threads=1)))
         self._engine, self._tasks = loaded.engine, _MeasuredTasks()
         self._answers: list[Frame] = []
-        self._handler = RequestHandler(loaded, Recorder(), lambda _, frame: self._answers.append(frame), self._tasks)
+        self._handler = RequestHandler(
+            loaded, Recorder(), Replies(lambda _, frame: self._answers.append(frame)), self._tasks
+        )
         self._number = 0
         self._garbage = GarbageCollector()
 

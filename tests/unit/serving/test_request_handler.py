@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -26,8 +27,8 @@ from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
-from dragoman.serving.process.requests import PartOwner
-from dragoman.serving.process.task_queue import TaskQueue
+from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
+from dragoman.serving.process.task_queue import Task, TaskQueue
 from fake_runtime import FakeRuntime
 from stepped_engine import check_invariants
 
@@ -222,16 +223,78 @@ def test_requests_that_the_backend_refused_are_counted() -> None:
     assert changes["dragoman_requests_total", "overloaded"] == changes["dragoman_refusals_total", ""] == 5
 
 
-def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_admission, "_MAX_OPEN_BYTES", 10)
+def test_a_deadline_that_passes_while_a_text_is_split_ends_the_request() -> None:
     server = Server()
-    server.ask(1, "12345678")
-    server.ask(2, "12345678")
+    server.ask(1, "word. " * 5000, timeout_ms=500, ago_s=1)
+    for _ in range(2):
+        server.tasks.run(0.0)  # one slice
+    assert server.error(1).startswith("DEADLINE_EXCEEDED")
+    assert (len(server.tasks), server.engine.busy, server.handler.open_requests) == (0, False, 0)
+
+
+def test_long_texts_are_split_a_few_at_a_time() -> None:
+    server = Server()
+    pages = [("word. " * 50_000)[: 80_000 - number] for number in range(20)]
+    for number, page in enumerate(pages):
+        server.ask(number, page, cache=False)
+    most = 0
+    while len(server.tasks) and not server.engine.busy:
+        server.tasks.run(0.0)
+        most = max(most, server.handler.planned_characters)
+    server.ask(99, "A short one.", cache=False)
+    for number in range(len(pages)):
+        server.handler.cancel(cast(Channel, "backend"), number)
     server.finish()
-    server.ask(3, "12345678")
+    assert 300_000 < most <= 1 << 19
+    assert server.texts(99) == [alone("A short one.")]
+    assert server.handler.planned_characters == 0
+
+
+@pytest.fixture
+def _without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_without_collector")
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        (["hello world"], {}),
+        (["hello world", "and more"], {"cache": False, "beam_size": 2}),
+        (["one. two. three."], {"cache": False, "on_suspicion": "retry"}),
+        (["word. " * 500], {"timeout_ms": 1, "ago_s": 1}),
+        (["a" * 100_000], {}),
+        (["hello"], {"top_k": -1}),
+        (["<p>hello <b>world</b></p>"], {"format": "html"}),
+    ],
+)
+def test_a_request_leaves_nothing_for_the_garbage_collector(asked: list[str], options: dict[str, Any]) -> None:
+    server = Server()
+    server.ask(1, *asked, **options)
+    server.ask(2, *asked, kind=Kind.STREAM, **options)
+    server.ask(3, *asked, **options)
+    server.handler.cancel(cast(Channel, "backend"), 3)
+    server.finish()
+    assert len(server.sent) >= 3
+    left = [each for each in gc.get_objects() if type(each) in (TranslationRequest, TextState, Task)]
+    assert left == []
+
+
+def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_admission, "_MAX_OPEN_BYTES", 10_000)
+    server, text = Server(), "1234567. " * 600
+    server.ask(1, text)
+    server.ask(2, text)
+    server.ask(4, "12345678")
+    server.finish()
+    server.ask(3, text)
     server.finish()
     assert server.texts(1) == server.texts(3)
     assert "too much text is waiting" in server.error(2)
+    assert server.texts(4) == [alone("12345678")], "short texts are always taken"
 
 
 class TestStream:

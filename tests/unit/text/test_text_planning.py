@@ -181,9 +181,9 @@ class Counting:
         return words(text)
 
 
-def slices(text: str, count: Counting, segmentation: str = "sentence", limit: int = 100) -> Iterator[None]:
+def slices(text: str, count: Counting, segmentation: str = "sentence", limit: int = 100, lead: str = "") -> Iterator[None]:
     """The slices that the plan of `text` takes; one that is refused is planned, too."""
-    plan: Any = plan_document(plain_text(text), Measure(count, limit), Splitting(cast(Segmentation, segmentation)))
+    plan: Any = plan_document(plain_text(text), Measure(count, limit, lead), Splitting(cast(Segmentation, segmentation)))
     with contextlib.suppress(InvalidRequest):
         yield from plan
 
@@ -219,3 +219,10 @@ def test_no_slice_tokenises_much(name: str, segmentation: str) -> None:
         assert count.characters - before <= 8192
         before = count.characters
     assert count.longest <= 2048
+
+
+def test_no_slice_tokenises_a_long_lead_often() -> None:
+    count, before = Counting(), 0
+    for _ in slices("A. " * 3000, count, lead="go on " * 40):
+        assert count.characters - before <= 8192
+        before = count.characters

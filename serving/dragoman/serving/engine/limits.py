@@ -86,8 +86,8 @@ class MemoryContract:
     """One layer of a cache is there twice while it is laid out anew."""
     workspace_bytes: int
     """Logits and probabilities of a full step, and the encoder's largest batch."""
-    process_bytes: int = 80 * 2**20
-    """Python and its libraries."""
+    process_bytes: int = 240 * 2**20
+    """Python and its libraries, 80 MiB, and texts, their parts and their answers."""
 
     @property
     def total_bytes(self) -> int:

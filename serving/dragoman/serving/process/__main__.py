@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import socket
@@ -25,6 +24,7 @@ def main(control: socket.socket, listens_at: Path) -> int:
     supervisor = Channel(control)
     try:
         from dragoman.serving.process.connections import Connections
+        from dragoman.serving.process.garbage import GarbageCollector
         from dragoman.serving.process.loaded_bundle import load_bundle
         from dragoman.serving.process.loop import EngineLoop
 
@@ -35,10 +35,9 @@ def main(control: socket.socket, listens_at: Path) -> int:
             _log.exception("the bundle could not be opened")
         supervisor.send(Frame(Kind.FAILED, 0, (type(error).__name__.encode(), str(error).encode())))
         return 1
-    gc.freeze()  # what is loaded now stays: collecting through it again and again would stop all requests for 6 ms
     supervisor.send(json_frame(Kind.READY, bundle.introduction()))
     try:
-        EngineLoop(bundle, connections, key=listens_at.stem).run()
+        EngineLoop(bundle, connections, key=listens_at.stem, garbage=GarbageCollector()).run()
     except Exception:
         _log.critical("engine crashed", exc_info=True)
         return 1

@@ -16,7 +16,7 @@ from dragoman.serving.text.joining import TextHypothesis
 from dragoman.serving.text.suspicion import Suspicion
 from dragoman.wire import ALIGNMENT_FIELD, ALTERNATIVES_FIELD, SCORED_FIELDS, WIRE_VERSION
 
-__all__ = ["Second", "SentenceCheck", "TextAnswer", "details", "translation_parts"]
+__all__ = ["Second", "SentenceCheck", "TextAnswer", "details", "translation_parts", "with_details"]
 
 
 Second = Literal["replaced", "kept"]
@@ -47,6 +47,8 @@ class TextAnswer:
     alternatives_at: tuple[Alternatives | None, ...] | None = None
     scored_tokens: str = ""
     """SCORED_FIELDS of a target that was scored: a JSON list, made when it was, as many long ones together take long."""
+    told: str = ""
+    """What DETAILS says of it beside its figures: JSON, made for each text by itself for the same reason."""
 
     @property
     def size_bytes(self) -> int:
@@ -55,7 +57,8 @@ class TextAnswer:
             400
             + 120 * len(self.checks or ())
             + sum(200 + 8 * len(one.prefix) + 150 * len(one.tokens) for one in self.alternatives_at or () if one)
-            + sum(200 + 4 * len(hypothesis.text) + 150 * len(hypothesis.links) for hypothesis in self.hypotheses)
+            + len(self.told)
+            + sum(200 + 4 * len(hypothesis.text) + len(hypothesis.alignment) for hypothesis in self.hypotheses)
         )
 
 
@@ -98,15 +101,23 @@ def _text_details(answer: TextAnswer, timings: Timings, cached: bool) -> str:
             "parts": answer.parts,
             "cached": cached,
             "finish": answer.finish,
-            **_checked(answer),
-            **_alignment(answer),
-            **_alternatives(answer),
         }
     )
-    if not answer.scored_tokens:
-        return encoded
-    (field,) = SCORED_FIELDS
-    return f'{encoded[:-1]}, "{field}": {answer.scored_tokens}}}'
+    return f"{encoded[:-1]}{answer.told}}}"
+
+
+def with_details(answer: TextAnswer) -> TextAnswer:
+    """The answer with what DETAILS says of it beside its figures."""
+    fields = [_JSON.encode(checked)[1:-1]] if (checked := _checked(answer)) else []
+    if answer.aligned:
+        links = ", ".join(hypothesis.alignment or "[]" for hypothesis in answer.hypotheses)
+        fields.append(f'"{ALIGNMENT_FIELD}": [{links}]')
+    if answer.alternatives_at is not None:
+        fields.append(_JSON.encode(_alternatives(answer))[1:-1])
+    if answer.scored_tokens:
+        (field,) = SCORED_FIELDS
+        fields.append(f'"{field}": {answer.scored_tokens}')
+    return dataclasses.replace(answer, told="".join(f", {field}" for field in fields)) if fields else answer
 
 
 def _checked(answer: TextAnswer) -> dict[str, object]:
@@ -114,18 +125,6 @@ def _checked(answer: TextAnswer) -> dict[str, object]:
     if answer.checks is None:
         return {}
     return {"suspicious": answer.suspicious, "sentences": [dataclasses.asdict(check) for check in answer.checks]}
-
-
-def _alignment(answer: TextAnswer) -> dict[str, object]:
-    """ALIGNMENT_FIELD, of requests that ask for it: links of each hypothesis."""
-    if not answer.aligned:
-        return {}
-    return {
-        ALIGNMENT_FIELD: [
-            [[link.source_start, link.source_end, link.target_start, link.target_end] for link in hypothesis.links]
-            for hypothesis in answer.hypotheses
-        ]
-    }
 
 
 def _alternatives(answer: TextAnswer) -> dict[str, object]:

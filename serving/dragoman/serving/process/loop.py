@@ -13,6 +13,7 @@ from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind, json_frame
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.connections import Connections
+from dragoman.serving.process.garbage import GarbageCollector
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.metrics_sampler import MetricsSampler
 from dragoman.serving.process.queue_room import QueueRoom, read_refused
@@ -37,8 +38,10 @@ class EngineLoop:
     Whatever one frame or one event raises is the end of that request or of that connection, never of the loop.
     """
 
-    def __init__(self, bundle: LoadedBundle, connections: Connections, key: str) -> None:
-        self._engine, self._connections = bundle.engine, connections
+    def __init__(
+        self, bundle: LoadedBundle, connections: Connections, key: str, garbage: GarbageCollector | None = None
+    ) -> None:
+        self._engine, self._connections, self._garbage = bundle.engine, connections, garbage
         self._recorder = metrics.Recorder()
         self._tasks = TaskQueue()
         self._replies = Replies(connections.send)
@@ -71,6 +74,8 @@ class EngineLoop:
             self._room.publish(*self._requests.queue_room())
             self._publish()
             self._connections.flush()
+            if self._garbage is not None:
+                self._garbage.run(at_rest=self._is_at_rest)
 
     def _timeout_s(self) -> float:
         return 0.0 if len(self._tasks) else self._engine.timeout_s(_IDLE_S)
@@ -80,8 +85,11 @@ class EngineLoop:
             return True
         if self._drain_since_s is None or time.monotonic() - self._drain_since_s < _LINGER_S:
             return False
-        idle = self._requests.open_requests == 0 and len(self._tasks) == 0 and not self._engine.busy
-        return idle and not self._sessions.in_use and not self._connections.has_backlog
+        return self._is_at_rest and not self._sessions.in_use and not self._connections.has_backlog
+
+    @property
+    def _is_at_rest(self) -> bool:
+        return self._requests.open_requests == 0 and len(self._tasks) == 0 and not self._engine.busy
 
     def _receive(self, channel: Channel, frame: Frame) -> None:
         try:

@@ -62,6 +62,7 @@ class PartSequences:
             stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
             arrived_s=request.arrived_s,
             owner=owner,
+            request=request,
             forcing=forcing,
             shortlist=self._bundle.shortlist(owner.text.document, options),
         )

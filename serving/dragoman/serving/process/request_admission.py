@@ -17,8 +17,8 @@ __all__ = ["BYTES_PER_STEP", "ProbeNotNeeded", "RequestAdmission"]
 
 BYTES_PER_STEP = 4096
 """Of texts that are read between two pauses."""
-_MAX_OPEN_BYTES = 64 << 20
-"""Of texts that are not answered yet."""
+_MAX_OPEN_BYTES = 16 << 20
+"""Of texts that are not answered yet; read, a text may take four times as much again."""
 _LOOKUPS = 4
 """Requests that are read although the queue is full, because the response cache may have their answers."""
 
@@ -80,7 +80,8 @@ class RequestAdmission:
     def _check_room(self, request: TranslationRequest) -> None:
         if self._metrics.is_probe(request.options) and self._engine.busy:
             raise ProbeNotNeeded("busy with real requests, which proves as much", 1.0)
-        if self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._open:
+        is_long = request.size_bytes > BYTES_PER_STEP  # short ones are few enough: they need a place in the queue
+        if is_long and self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._open:
             raise Overloaded("too much text is waiting to be translated", 1.0)
         try:
             self._engine.check_queue(len(self._entering))  # a refusal must cost less than an answer

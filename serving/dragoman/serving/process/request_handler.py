@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 
-from dragoman.errors import Cancelled, Overloaded, ServeError
+from dragoman.errors import Cancelled, DeadlineExceeded, Overloaded, ServeError
 from dragoman.serving.engine import Finished, Progress, Sequence, Timings
 from dragoman.serving.failures import outcome_of
 from dragoman.serving.ipc.channel import Channel
@@ -16,6 +16,7 @@ from dragoman.serving.process.answers import TextAnswer, details, translation_pa
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.part_sequences import PartSequences
+from dragoman.serving.process.planned_text import PlannedText
 from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_admission import BYTES_PER_STEP, ProbeNotNeeded, RequestAdmission
 from dragoman.serving.process.request_metrics import RequestMetrics
@@ -40,12 +41,18 @@ class RequestHandler:
         self._admission = RequestAdmission(bundle, self._cache, self._metrics)
         self._parts = PartSequences(bundle, recorder)
         self._share = FairShare(bundle.engine.limits)
+        self._planned = PlannedText()
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
         self._parked: dict[TranslationRequest, None] = {}  # they have their share; the longest parked first
 
     @property
     def open_requests(self) -> int:
         return len(self._requests)
+
+    @property
+    def planned_characters(self) -> int:
+        """Of texts that are split and not translated yet."""
+        return self._planned.characters
 
     @property
     def cache_bytes(self) -> int:
@@ -71,7 +78,7 @@ class RequestHandler:
         except Exception as error:
             self._refuse(channel, frame.request, error)
             return
-        request.task = Task(self._steps(request), lambda error: self._fail(request, error))
+        request.task = Task(self._steps_in_time(request), lambda error: self._fail(request, error))
         self._requests[channel, frame.request] = request
         self._tasks.add(request.task)
 
@@ -88,6 +95,13 @@ class RequestHandler:
 
     # What a request does between decoder steps.
 
+    def _steps_in_time(self, request: TranslationRequest) -> Iterator[Yield]:
+        """The engine looks after the deadlines of what it has; until then we do."""
+        for step in self._steps(request):
+            yield step
+            if request.deadline_s is not None and time.monotonic() >= request.deadline_s:
+                raise DeadlineExceeded("the time the caller gave has passed")
+
     def _steps(self, request: TranslationRequest) -> Iterator[Yield]:
         """Read the texts, split them and submit their parts, in small steps."""
         size, count = 0, len(request.raw_texts)
@@ -103,6 +117,10 @@ class RequestHandler:
         for text in request.texts:
             if self._answer_from_cache(request, text):
                 continue
+            while not self._planned.has_room_for(len(text.text)):
+                self._parked[request] = None
+                yield Yield.PARK
+            self._planned.take(request, len(text.text))
             for _ in self._parts.plan(request, text):
                 yield Yield.PAUSE
             if text.is_complete:  # nothing in it is to be translated
@@ -172,8 +190,9 @@ class RequestHandler:
         request, text = part.request, part.text
         if request.ended:
             return
-        if sequence.error is not None:
-            raise sequence.error
+        if sequence.error is not None:  # raised here, it would hold on to the sequence
+            self._fail(request, sequence.error)
+            return
         self._parts.score(part, sequence)
         self._metrics.part_done(request, sequence)
         if self._is_translated_again(part, sequence):
@@ -198,6 +217,7 @@ class RequestHandler:
     def _take_answer(self, request: TranslationRequest, text: TextState) -> None:
         """All parts of a text are back."""
         answer = text.finish(request.arrived_s)
+        self._planned.release(request, len(text.text))
         self._metrics.text_done(request, text)
         if self._cache.enabled and request.options.may_be_cached:
             self._cache.put(request.options.cache_key(text.text), answer, answer.size_bytes + 2 * len(text.text))
@@ -241,10 +261,15 @@ class RequestHandler:
         """Nothing of the request is left here or, after the next step, in the engine."""
         request.ended = True
         self._admission.release(request)
+        self._planned.release_all(request)
         self._requests.pop((request.channel, request.number), None)
         self._parked.pop(request, None)
         if request.task is not None:
-            request.task.cancelled = True
+            request.task.cancelled, request.task = (
+                True,
+                None,
+            )  # it holds on to the request: without the collector none would go
+        request.waiting.clear()
         for sequence in list(request.sequences):
             self._share.release(request, sequence)
             self._engine.cancel(sequence)

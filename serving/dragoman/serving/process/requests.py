@@ -11,7 +11,7 @@ from dragoman.search import DecodingOptions
 from dragoman.serving import engine
 from dragoman.serving.engine import Timings
 from dragoman.serving.ipc.channel import Channel
-from dragoman.serving.process.answers import SentenceCheck, TextAnswer
+from dragoman.serving.process.answers import SentenceCheck, TextAnswer, with_details
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.task_queue import Task
 from dragoman.serving.text.alternatives import AskedPlaces, ReadTarget
@@ -24,6 +24,8 @@ __all__ = ["PartOwner", "TextState", "TranslationRequest"]
 
 _MOST_CHECKS = 256
 """Of one text, in DETAILS; a text of thousands of sentences would drown in them."""
+
+_NO_PARTS = Document((), ("",))
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -38,7 +40,7 @@ class TextState:
         self.text, self.target = text, target
         self.asked: AskedPlaces | None = None  # places of the translation whose alternatives are to be told
         self.scored_tokens = ""  # of the target, as JSON
-        self.document = Document((), ("",))
+        self.document = _NO_PARTS
         self.answer: TextAnswer | None = None
         self.timings: Timings | None = None
         self.cached = False
@@ -103,7 +105,7 @@ class TextState:
         if self.timings is None:  # no part of it went through the engine
             took_s = time.monotonic() - arrived_s
             self.timings = Timings(took_s, took_s, took_s, 0)
-        self.answer = TextAnswer(
+        answer = TextAnswer(
             hypotheses=tuple(column.whole() for column in self._columns[: max(self._width, 1)]),
             source_tokens=self._source_tokens,
             parts=self._joined,
@@ -114,7 +116,8 @@ class TextState:
             alternatives_at=None if self.asked is None else self.asked.answers(),
             scored_tokens=self.scored_tokens,
         )
-        self._columns = []
+        self._columns, self.document = [], _NO_PARTS  # a hundred texts of one request are answered together
+        self.answer = with_details(answer)
         return self.answer
 
     def _join(self, hypotheses: Sequence[TextHypothesis]) -> None:
@@ -169,6 +172,8 @@ class TranslationRequest:
     """Of those sequences."""
     slots: int = 0
     """KV slots that those sequences are expected to need."""
+    planned_characters: int = 0
+    """Of its texts that are split and not answered."""
     submitted: int = 0
     unanswered: int = 0
     ended: bool = False

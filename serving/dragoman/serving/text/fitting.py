@@ -68,7 +68,7 @@ class Measure:
         return len(piece.encode()) + 1 <= self.room and unicodedata.is_normalized("NFKC", piece)
 
     def _measured(self, piece: str) -> int:
-        self._since_pause += len(piece) + _PER_CALL
+        self._since_pause += len(self._lead) + len(piece) + _PER_CALL
         return self._count_tokens(self._lead + piece)
 
 

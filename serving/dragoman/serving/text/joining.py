@@ -17,6 +17,8 @@ class TextHypothesis:
     score: float
     tokens: int
     links: tuple[Link, ...] = ()
+    alignment: str = ""
+    """The links of a whole text, as ALIGNMENT_FIELD has them: JSON that was made part by part, as all of it takes long."""
 
 
 class JoinedHypothesis:
@@ -26,14 +28,14 @@ class JoinedHypothesis:
 
     def __init__(self, gap: str) -> None:
         self._pieces, self._length = [gap], len(gap)
-        self._links: list[Link] = []
+        self._links: list[str] = []
         self._tokens, self._weighted = 0, 0.0
         self._only_score: float | None = None
 
     def add(self, part: TextHypothesis, gap: str, source_start: int = 0) -> None:
         """The next part, whose source begins at `source_start`, and what stands behind it."""
         if part.links:
-            self._links += [link.moved(source_start, self._length) for link in part.links]
+            self._links.append(", ".join(link.moved(source_start, self._length).json() for link in part.links))
         self._length += len(part.text) + len(gap)
         self._only_score = part.score if len(self._pieces) == 1 else None
         self._pieces += (part.text, gap)
@@ -48,4 +50,4 @@ class JoinedHypothesis:
     def whole(self) -> TextHypothesis:
         """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
         score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score
-        return TextHypothesis("".join(self._pieces), score, self._tokens, tuple(self._links))
+        return TextHypothesis("".join(self._pieces), score, self._tokens, alignment=f"[{', '.join(self._links)}]")

@@ -16,6 +16,10 @@ class Link:
     target_start: int
     target_end: int
 
+    def json(self) -> str:
+        """As ALIGNMENT_FIELD has it."""
+        return f"[{self.source_start}, {self.source_end}, {self.target_start}, {self.target_end}]"
+
     def moved(self, source: int, target: int) -> Link:
         """The same words in texts that begin so many characters earlier."""
         return Link(
