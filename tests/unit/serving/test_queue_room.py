@@ -79,17 +79,32 @@ def test_the_queue_never_overflows_and_no_place_stays_empty(places: int, work: l
     assert backend.is_full == (backend.queued == backend.limit)
 
 
-def test_a_queue_with_room_costs_one_frame_for_half_a_queue_of_requests() -> None:
-    backend, frames = Backend(100), 0
-    for _ in range(500):
+def test_a_long_queue_with_room_costs_one_frame_for_half_a_queue_of_requests() -> None:
+    backend, frames = Backend(1000), 0
+    for _ in range(5000):
         backend.submit()
         backend.engine_reads()
         backend.publish()
         backend.sequence_leaves()
         frames += len(backend.to_backend)
         backend.backend_reads()
-    assert backend.sent == 500
-    assert frames <= 1 + 500 // 50
+    assert backend.sent == 5000
+    assert frames <= 1 + 5000 // 500
+
+
+def test_a_short_queue_that_is_empty_again_takes_a_burst_that_fills_it() -> None:
+    backend = Backend(8)
+    for burst in (3, 8):
+        for _ in range(burst):
+            backend.submit()
+            backend.engine_reads()
+        backend.publish()
+        while backend.queued:
+            backend.sequence_leaves()
+        backend.publish()
+        while backend.to_backend:
+            backend.backend_reads()
+    assert backend.sent == 3 + 8
 
 
 def test_a_backend_that_went_away_is_not_told() -> None:

@@ -14,6 +14,8 @@ __all__ = ["QueueRoom", "read_refused"]
 
 _ROOM = struct.Struct("<QQQ")
 _COUNT = struct.Struct("<Q")
+_SHORT_QUEUE = 256
+"""Places."""
 
 
 @dataclass(slots=True)
@@ -29,11 +31,12 @@ class QueueRoom:
 
     A backend counts the requests that it sends. It is told how many of them had been read and how many more there was
     room for then, so it knows at every moment whether another one would fit, whatever is on its way. A backend that
-    believes in room for half a queue is told nothing new while there is that much.
+    believes in room for half a long queue is told nothing new while there is that much. Of a short queue it is told
+    everything: a few requests at once are more than half of it.
     """
 
     def __init__(self, places: int, send: Callable[[Channel, Frame], None]) -> None:
-        self._half, self._send = max(places // 2, 1), send
+        self._exact_below, self._send = max(places // 2, _SHORT_QUEUE), send
         self._backends: dict[Channel, _Backend] = {}
 
     def add(self, channel: Channel) -> None:
@@ -53,7 +56,7 @@ class QueueRoom:
         for channel, backend in self._backends.items():
             last = backend.read + places
             believed = places if backend.last is None else backend.last - backend.read
-            if backend.last is None or (last != backend.last and min(believed, places) < self._half):
+            if backend.last is None or (last != backend.last and min(believed, places) < self._exact_below):
                 backend.last = last
                 wait_ms = max(1, round(retry_after_s * 1000))
                 self._send(channel, Frame(Kind.ROOM, 0, (_ROOM.pack(backend.read, places, wait_ms),)))
