@@ -14,7 +14,7 @@ from dragoman.export.lowering import Calibration, lowering_named, trace
 from dragoman.export.transformer import Transformer, TransformerConfig, WholeModel
 from dragoman.export.weights import in_memory
 from exported_graphs import EACH_LOWERING, eager_logits, log_softmax
-from forced_steps import STEPPERS, NativeStepper, random_workload, worst_difference
+from forced_steps import STEPPERS, random_workload, worst_difference
 
 
 @pytest.fixture(scope="module")
