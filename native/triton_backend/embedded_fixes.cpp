@@ -1,10 +1,10 @@
 // Closes four defects of Triton 2.51, the newest that can be embedded; loaded before its libraries (LD_PRELOAD).
 //
-// Division by zero. A caller may ask for the `classification` of an output. For one of type BYTES the gRPC front end divides its size by
-// that of an element, which is 0: SIGFPE, whatever the model, and no backend sees that parameter. Newer releases check
-// it. Here the size is 1, so that the front end reaches its own error for the type. That error would still end a stream
-// with an error response, which together with `triton_grpc_error` brings 2.51 down, too: so it is none, and the classes
-// are empty.
+// Division by zero. A caller may ask for the `classification` of an output. For one of type BYTES the gRPC front end divides
+// its size by that of an element, which is 0: SIGFPE, whatever the model, and no backend sees that parameter. Newer releases
+// check it. Here the size is 1, so that the front end reaches its own error for the type. That error would still end a
+// stream with an error response, which together with `triton_grpc_error` brings 2.51 down, too: so it is none, and the
+// classes are empty.
 //
 // Memory by declaration. For an input of numbers in JSON the HTTP front end allocates what the declared shape asks for
 // before it looks at the data, and no backend has seen the request yet: a few bytes take all memory, or end Triton by
@@ -58,8 +58,7 @@ enum TRITONSERVER_DataType : int {
 
 using DataTypeByteSize = std::uint32_t (*)(TRITONSERVER_DataType type);
 using AddInput = TRITONSERVER_Error* (*)(TRITONSERVER_InferenceRequest* request, const char* name,
-                                         TRITONSERVER_DataType type, const std::int64_t* shape,
-                                         std::uint64_t dimensions);
+                                         TRITONSERVER_DataType type, const std::int64_t* shape, std::uint64_t dimensions);
 using ErrorNew = TRITONSERVER_Error* (*)(int code, const char* message);
 using RequestNew = TRITONSERVER_Error* (*)(TRITONSERVER_InferenceRequest** request, TRITONSERVER_Server* server,
                                            const char* model, std::int64_t version);
@@ -69,8 +68,8 @@ using Describe = TRITONSERVER_Error* (*)(TRITONSERVER_Server* server, const char
                                          TRITONSERVER_Message** description);
 using Config = TRITONSERVER_Error* (*)(TRITONSERVER_Server* server, const char* model, std::int64_t version,
                                        std::uint32_t config_version, TRITONSERVER_Message** config);
-using TransactionProperties = TRITONSERVER_Error* (*)(TRITONSERVER_Server* server, const char* model,
-                                                      std::int64_t version, std::uint32_t* flags, void** unused);
+using TransactionProperties = TRITONSERVER_Error* (*)(TRITONSERVER_Server* server, const char* model, std::int64_t version,
+                                                      std::uint32_t* flags, void** unused);
 using Inflate = int (*)(Inflation* stream, int flush);
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -82,7 +81,7 @@ namespace {
 constexpr int kInvalidArgument = 3;
 constexpr int kDataError = -3;                            // Z_DATA_ERROR
 constexpr unsigned long kMostInflatedBytes = 16UL << 20;  // twice dragoman.wire.Limits.max_request_bytes
-constexpr std::uint32_t kDecoupled = 2;  // TRITONSERVER_TXN_DECOUPLED
+constexpr std::uint32_t kDecoupled = 2;                   // TRITONSERVER_TXN_DECOUPLED
 
 // Of the request that this thread reads. Is the model decoupled? Is its version no number?
 thread_local bool is_decoupled = false, has_bad_version = false;
@@ -116,9 +115,8 @@ EXPORTED std::uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType type)
   return next<DataTypeByteSize>("TRITONSERVER_DataTypeByteSize")(type);
 }
 
-EXPORTED TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request,
-                                                                   const char* name, TRITONSERVER_DataType type,
-                                                                   const std::int64_t* shape,
+EXPORTED TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request, const char* name,
+                                                                   TRITONSERVER_DataType type, const std::int64_t* shape,
                                                                    std::uint64_t dimensions) {
   if (type != TRITONSERVER_TYPE_BYTES)
     return TRITONSERVER_ErrorNew(kInvalidArgument, "every input of these models has the datatype BYTES");

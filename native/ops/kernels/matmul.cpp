@@ -136,8 +136,8 @@ template <class Kind, class Product>
 DRAGOMAN_INLINE Ahead ahead_of(const Product& product, std::int64_t part, std::int64_t parts, std::int64_t begin,
                                std::int64_t end) {
   constexpr std::int64_t kLeastInAll = 1 << 19, kLeast = 1 << 15, kMostForFewRows = 1 << 16;
-  constexpr int kLinesAStep = static_cast<int>(kTile * Kind::kInputs * sizeof(*product.tiles)) / kLine *
-                              tiles_for<Kind>(Kind::kMostRows);
+  constexpr int kLinesAStep =
+      static_cast<int>(kTile * Kind::kInputs * sizeof(*product.tiles)) / kLine * tiles_for<Kind>(Kind::kMostRows);
   const std::int64_t tile_bytes = kTile * product.inputs * static_cast<std::int64_t>(sizeof(*product.tiles));
   const std::int64_t bytes = (end - begin) * tile_bytes;
   constexpr std::int64_t kLeastRows = 4;
@@ -146,10 +146,12 @@ DRAGOMAN_INLINE Ahead ahead_of(const Product& product, std::int64_t part, std::i
   if (parts == 1 || (few && bytes > kMostForFewRows))
     return {part == 0 && product.rows / parts >= kLeastRows ? Fetch::kOwn : Fetch::kNothing};
   if (end * kTile >= product.outputs) return {};
-  const int lines = few ? static_cast<int>((kLinesAStep + parts - 1) / parts) : 1, passes = (kLinesAStep + lines - 1) / lines;
+  const int lines = few ? static_cast<int>((kLinesAStep + parts - 1) / parts) : 1,
+            passes = (kLinesAStep + lines - 1) / lines;
   const std::int64_t pass = part - (parts - passes);
   if (pass < 0) return {};
-  return {Fetch::kFollowing, reinterpret_cast<const char*>(product.tiles) + end * tile_bytes + pass * (bytes / passes), lines};
+  return {Fetch::kFollowing, reinterpret_cast<const char*>(product.tiles) + end * tile_bytes + pass * (bytes / passes),
+          lines};
 }
 
 // What was just written to some outputs of all rows.

@@ -14,13 +14,13 @@ import numpy as np
 from dragoman.bundle.languages import LanguageResolver
 from dragoman.bundle.manifest import Lowering, Precision, Verification, VerificationCase
 from dragoman.bundle.tokenizer import Tokenizer
-from dragoman.errors import VerificationError
 from dragoman.export.progress import Advance
 from dragoman.export.verification.answers import Answer, Exported, FloatArray, IntArray, Original, Tokens
 from dragoman.export.verification.corpus import Corpus
 from dragoman.export.verification.languages import VerifiedLanguages
 from dragoman.export.verification.quality import score
 from dragoman.export.verification.searches import Search, Source, planned_searches
+from dragoman.export.verification.verdict import TOLERANCE, WHOLE, verdict
 from dragoman.search.options import DecodingOptions
 
 __all__ = ["Judge", "Output"]
@@ -32,15 +32,8 @@ ALONE = 4
 """Sentences that are also decoded one at a time, without padding."""
 FORCED = 4
 """Sentences whose tokens are forced, to compare log-probabilities step by step."""
-WHOLE = "whole targets"
-TOLERANCE = 1e-3
-"""The most that a token's log-probability may differ in fp32 when whole targets are given: on text that a model was not
-trained for, torch's own layers in float32 are 1e-4 off those in float64."""
 TIE = 5e-5
 """Two log-probabilities closer than this are equal in fp32: which one wins is a matter of rounding."""
-
-DEFAULT_LOSS_AGAINST_REFERENCES = 1.0
-DEFAULT_LOSS_AGAINST_ORIGINAL = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,43 +135,15 @@ class Judge:
         max_quality_loss: float | None,
         shortlist: bool = False,
     ) -> Verification:
-        """The result for the manifest; VerificationError when the graphs are not good enough to be written.
-
-        With a shortlist even fp32 does not generate everything that the original does: the loss is measured instead.
-        """
-        if max_quality_loss is None:
-            references = self._scored_against_references
-            max_quality_loss = DEFAULT_LOSS_AGAINST_REFERENCES if references else DEFAULT_LOSS_AGAINST_ORIGINAL
-        against = "references" if self._scored_against_references else "original"
-        losses = {f"{case.lowering} {case.name}": case.quality_loss for case in cases if case.sentences == self._sentences}
-        loss = max(losses.values(), default=0.0)  # of all sentences: a score of a few means nothing
-        wrong = [case for case in cases if case.name != WHOLE and case.identical + case.ties < case.sentences]
-        if precision == "fp32" and not shortlist and wrong:
-            listed = "; ".join(f"{c.lowering} {c.name}: {c.sentences - c.identical - c.ties}" for c in wrong)
-            raise VerificationError(
-                f"the fp32 graphs differ from {self.original.name} ({listed} sentences); nothing was written. "
-                "This is a bug in the export: please report it with the model's config.json"
-            )
-        worst = max((case.worst_log_prob_difference for case in cases if case.name == WHOLE), default=0.0)
-        if precision == "fp32" and not shortlist and worst > TOLERANCE:
-            raise VerificationError(
-                f"log-probabilities of whole targets differ by {worst:.1e} from {self.original.name}; nothing was written. "
-                "This is a bug in the export: please report it with the model's config.json"
-            )
-        if loss > max_quality_loss:
-            points = "BLEU" if against == "references" else "chrF"
-            listed = ", ".join(f"{name}: {lost:.2f}" for name, lost in losses.items())
-            raise VerificationError(
-                f"{precision}{' with this shortlist' if shortlist else ''} loses {loss:.2f} {points} points against the "
-                f"{against} ({listed}), more than --max-quality-loss {max_quality_loss:g}; nothing was written. "
-                f"Choose a higher --precision{', give --shortlist more text' if shortlist else ''} or allow the loss"
-            )
-        return Verification(
+        """The result for the manifest; VerificationError when the graphs are not good enough to be written."""
+        return verdict(
+            cases,
             reference=self.original.name,
+            sentences=self._sentences,
             scored_against="references" if self._scored_against_references else "original",
+            precision=precision,
             max_quality_loss=max_quality_loss,
-            quality_loss=loss,
-            cases=tuple(cases),
+            shortlist=shortlist,
         )
 
     @staticmethod
