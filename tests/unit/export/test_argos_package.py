@@ -36,13 +36,13 @@ def test_a_real_package_translates_as_is_known(argos: Checkpoint, tmp_path: Path
 
 def test_a_real_package_answers_as_ctranslate2_does(argos: Checkpoint, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    from dragoman.export.verification.ctranslate2_model import CTranslate2Judge
+    from dragoman.export.verification.ctranslate2_model import CTranslate2Original
 
     argos.tokenizer_plan.write(tmp_path)
     tokenizer = open_tokenizer(tmp_path, argos.tokenizer, argos.tokens)
     sources = [tokenizer.encode(text) for text in SENTENCES]
     assert argos.reference is not None
-    judge = CTranslate2Judge(argos.reference.path, argos.config, argos.tokens)
+    judge = CTranslate2Original(argos.reference.path, argos.config, argos.tokens)
     assert EagerModel(argos.model, argos.tokens).generate(sources, argos.generation) == judge.generate(
         sources, argos.generation
     )

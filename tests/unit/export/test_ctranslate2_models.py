@@ -16,7 +16,7 @@ import torch
 from ctranslate2_models import CTRANSLATE2_FAMILIES, write_ctranslate2
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.checkpoint import Checkpoint, TokenLimits, read_checkpoint
-from dragoman.export.verification.ctranslate2_model import CTranslate2Judge
+from dragoman.export.verification.ctranslate2_model import CTranslate2Original
 from dragoman.export.verification.eager import EagerModel, threads_for
 
 SHAPES: list[tuple[str, str | None, dict[str, Any]]] = [
@@ -36,7 +36,7 @@ def sources(checkpoint: Checkpoint) -> list[list[int]]:
 
 
 def assert_same_answers(directory: Path, checkpoint: Checkpoint, batch: list[list[int]]) -> None:
-    judge = CTranslate2Judge(directory, checkpoint.config, checkpoint.tokens)
+    judge = CTranslate2Original(directory, checkpoint.config, checkpoint.tokens)
     ours = EagerModel(checkpoint.model, checkpoint.tokens)
     assert ours.generate(batch, checkpoint.generation) == judge.generate(batch, checkpoint.generation)
 
@@ -45,7 +45,7 @@ def assert_same_answers(directory: Path, checkpoint: Checkpoint, batch: list[lis
 def test_answers_are_those_of_ctranslate2(tmp_path: Path, family: str, stored: str | None, shape: dict[str, Any]) -> None:
     directory = write_ctranslate2(tmp_path / "model", family, stored, shape=shape)
     checkpoint = read_checkpoint(directory)
-    theirs = CTranslate2Judge(directory, checkpoint.config, checkpoint.tokens)
+    theirs = CTranslate2Original(directory, checkpoint.config, checkpoint.tokens)
     ours = EagerModel(checkpoint.model, checkpoint.tokens)
     batch, languages = sources(checkpoint), checkpoint.languages
     first = 300 if languages is not None and languages.target_place == "forced_bos" else None
@@ -113,7 +113,7 @@ def test_the_gelu_with_a_sigmoid_is_that_of_ctranslate2(tmp_path: Path) -> None:
     batch = sources(checkpoint)
     assert_same_answers(directory, checkpoint, batch)
     target = tuple(batch[1])
-    theirs = CTranslate2Judge(directory, checkpoint.config, checkpoint.tokens).log_probs(batch[0], target)
+    theirs = CTranslate2Original(directory, checkpoint.config, checkpoint.tokens).log_probs(batch[0], target)
     ours = EagerModel(checkpoint.model, checkpoint.tokens).log_probs(batch[0], target)
     np.testing.assert_allclose(ours[np.isfinite(ours)], theirs[np.isfinite(theirs)], rtol=1e-4, atol=1e-4)
 

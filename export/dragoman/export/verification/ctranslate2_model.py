@@ -15,10 +15,10 @@ from dragoman.export.transformer import TransformerConfig
 from dragoman.export.verification.answers import FloatArray, Tokens
 from dragoman.search.options import DecodingOptions
 
-__all__ = ["CTranslate2Judge"]
+__all__ = ["CTranslate2Original"]
 
 
-class CTranslate2Judge:
+class CTranslate2Original:
     """Ids become tokens on the way in, and tokens ids on the way out: CTranslate2 knows no ids."""
 
     def __init__(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> None:

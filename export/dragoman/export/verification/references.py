@@ -22,9 +22,9 @@ def open_reference(checkpoint: Checkpoint) -> Original:
 
         return TorchTransformerModel(reference.path, checkpoint.tokens)
     if reference.library == "ctranslate2":
-        from dragoman.export.verification.ctranslate2_model import CTranslate2Judge
+        from dragoman.export.verification.ctranslate2_model import CTranslate2Original
 
-        return CTranslate2Judge(reference.path, checkpoint.config, checkpoint.tokens)
+        return CTranslate2Original(reference.path, checkpoint.config, checkpoint.tokens)
     from dragoman.export.verification.original import HuggingFaceModel
 
     return HuggingFaceModel(reference.path, checkpoint.tokens)
