@@ -105,3 +105,10 @@ def tiny_fp16(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -
     from exported_graphs import LOWERINGS, export
 
     return export(tmp_path_factory.mktemp("graphs") / "fp16", tiny_checkpoint, LOWERINGS, "fp16")
+
+
+@pytest.fixture(scope="session")
+def tiny_bf16(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
+    from exported_graphs import export
+
+    return export(tmp_path_factory.mktemp("graphs") / "bf16", tiny_checkpoint, ("portable",), "bf16")

@@ -24,7 +24,7 @@ of the Python that --peer-python names, which needs ctranslate2 and sentencepiec
 bundle's side is that of the whole server, Triton included."""
 
 MAX_TEXT_BYTES = 256 << 20
-PRECISIONS = {"fp32": "float32", "int8": "int8_float32", "fp16": "float32"}
+PRECISIONS = {"fp32": "float32", "int8": "int8_float32", "fp16": "float32", "bf16": "float32"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

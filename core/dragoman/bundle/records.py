@@ -34,7 +34,8 @@ __all__ = [
     "Vocabulary",
 ]
 
-Precision = Literal["fp32", "fp16", "int8"]
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
+"""Of weights and products. bf16 is for TensorRT: no CPU computes in it here."""
 Lowering = Literal["native", "portable"]
 Role = Literal["encoder", "decoder", "forced"]
 Target = Literal["cpu", "cuda", "tensorrt"]

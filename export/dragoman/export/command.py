@@ -23,6 +23,7 @@ examples:
   dragoman export opus-mt-en-fr --output bundles/en-fr --precision int8 --verify-file dev.tsv --shortlist news.fr
   dragoman export nllb-200-distilled-600M --output bundles/nllb --precision int8 --shortlist de=news.de --shortlist fr=t.fr
   dragoman export opus-mt-en-fr --output bundles/en-fr-gpu --precision fp16 --target tensorrt --compute-capability 8.6
+  dragoman export flan-t5-base --output bundles/flan-gpu --precision bf16 --target tensorrt
   dragoman export fairseq/checkpoint_best.pt --output bundles/en-fr --dictionaries data-bin --bpe-codes bpe.codes
 
 The bundle appears whole or not at all: if the check fails, or Ctrl-C or SIGTERM ends it, nothing is written."""
@@ -44,7 +45,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _declare_graphs(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--precision", choices=typing.get_args(Precision), default="fp32", help="of weights and arithmetic (default: fp32)")
+    add(
+        "--precision",
+        choices=typing.get_args(Precision),
+        default="fp32",
+        help="of weights and arithmetic; bf16 is for TensorRT, and for models that fp16 can't hold, such as T5 "
+        "(default: fp32)",
+    )
     add(
         "--target",
         choices=typing.get_args(Target),
@@ -112,7 +119,7 @@ def _declare_check(group: argparse._ArgumentGroup) -> None:
         "--max-quality-loss",
         type=float,
         metavar="POINTS",
-        help="for fp16, int8 and shortlists: BLEU points that may be lost against the references, or chrF points against "
+        help="for fp16, bf16, int8 and shortlists: BLEU points that may be lost against references, or chrF points against "
         "the original's output when there are none (default: 1 and 25)",
     )
 

@@ -102,6 +102,11 @@ class ExportOptions:
             TASK_PREFIX.read("task_prefix", self.task_prefix)
         except InvalidRequest as error:
             raise UsageError(f"--task-prefix can't be used: {error}") from None
+        if self.precision == "bf16" and set(self.targets) != {"tensorrt"}:
+            raise UsageError(
+                "--precision bf16 is for TensorRT (--target tensorrt alone); "
+                f"{', '.join(self.targets)} can run fp32, fp16 and int8"
+            )
         _ = self.lowerings
         if self.compute_capabilities and "tensorrt" not in self.targets:
             raise UsageError("--compute-capability only means something with --target tensorrt")

@@ -19,5 +19,9 @@ def print_report(report: ExportReport, console: Console) -> None:
         f"[bold green]✓[/] {report.bundle}: {human_bytes(size)} in {sum(report.seconds.values()):.1f} s, "
         f"peak memory {human_bytes(report.peak_memory_bytes)}"
     )
+    if report.manifest.engines and report.manifest.kept_in_fp32:
+        console.print(
+            "  layers that fp16 can't hold stay in fp32, and leave compute capability 7.5 out; --precision bf16 holds all"
+        )
     device = " --device tensorrt" if report.manifest.engines else ""
     console.print(f"  serve it:  dragoman serve --bundle {report.bundle}{device}", highlight=False)

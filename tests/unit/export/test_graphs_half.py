@@ -9,7 +9,7 @@ import torch
 
 from dragoman.errors import ExportError
 from dragoman.export.checkpoint import read_checkpoint
-from dragoman.export.lowering.portable.half import computed_in_half
+from dragoman.export.lowering.portable.narrow import computed_in
 from exported_graphs import EACH_LOWERING, Exported, eager_logits, export, log_softmax, needs_operators
 from forced_steps import random_workload, worst_difference
 from random_marian import marian_config, marian_weights, write_marian
@@ -59,7 +59,7 @@ def overflowing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_layer_beyond_float16_overflows_when_it_computes_in_it(overflowing: Path) -> None:
-    model = computed_in_half(read_checkpoint(overflowing).model)
+    model = computed_in(torch.float16, read_checkpoint(overflowing).model)
     network = model.get_submodule(FEED_FORWARD)
     assert not torch.isfinite(network(torch.ones(1, 1, 16).half())).all()
 
@@ -80,7 +80,7 @@ def test_a_layer_kept_in_fp32_does_not_overflow(overflowing: Path, tmp_path: Pat
     "name", ["decoder.layers.0.self_attention", "decoder.layers.0.cross_attention", "encoder.layers.0.self_attention"]
 )
 def test_any_layer_can_be_kept_in_fp32(tiny_checkpoint: Path, name: str) -> None:
-    model = computed_in_half(read_checkpoint(tiny_checkpoint).model, (name,))
+    model = computed_in(torch.float16, read_checkpoint(tiny_checkpoint).model, (name,))
     from dragoman.export.transformer import KeyValue
 
     lengths = torch.tensor([5], dtype=torch.int32)
@@ -95,7 +95,7 @@ def test_any_layer_can_be_kept_in_fp32(tiny_checkpoint: Path, name: str) -> None
 
 def test_the_original_model_is_left_in_float32_and_tied_weights_stay_tied(tiny_checkpoint: Path) -> None:
     model = read_checkpoint(tiny_checkpoint).model
-    halved = computed_in_half(model)
+    halved = computed_in(torch.float16, model)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert {parameter.dtype for parameter in halved.parameters()} == {torch.float16}
     assert halved.output.weight.data_ptr() == halved.source_embedding.weight.data_ptr()
@@ -103,4 +103,4 @@ def test_the_original_model_is_left_in_float32_and_tied_weights_stay_tied(tiny_c
 
 def test_an_unknown_module_can_not_be_kept(tiny_checkpoint: Path) -> None:
     with pytest.raises(ExportError, match=r"encoder\.layers\.9"):
-        computed_in_half(read_checkpoint(tiny_checkpoint).model, ("encoder.layers.9",))
+        computed_in(torch.float16, read_checkpoint(tiny_checkpoint).model, ("encoder.layers.9",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
@@ -17,7 +18,7 @@ from dragoman.errors import EngineBuildError
 from dragoman.export.progress import Advance, QuietStages
 from dragoman.export.tensorrt import EngineLimits, EngineOptions, apart, build_engines, engines, find_toolchain
 from dragoman.export.tensorrt.compilation import Job, compile_engine
-from dragoman.export.tensorrt.products import multiplies_in_fp32
+from dragoman.export.tensorrt.products import wide_products
 
 pytest.importorskip("tensorrt_rtx_bindings")
 
@@ -47,7 +48,7 @@ def write_encoder(directory: Path, dtype: str = "float", operator: str = "Relu")
             split = Reshape(bent, shape)
             cross_key_0 = Transpose<perm=[0, 2, 1, 3]>(split)
         }}""")
-    kind = np.float32 if dtype == "float" else np.float16
+    kind = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}[dtype]
     random = np.random.default_rng(7)
     for name, rows in (("embedding", VOCABULARY), ("weight", WIDTH)):
         array = random.standard_normal((rows, WIDTH)).astype(kind)
@@ -125,7 +126,7 @@ def test_a_build_reports_its_progress(tmp_path: Path) -> None:
 
 def test_an_fp16_engine_is_built_for_every_gpu_generation(tmp_path: Path) -> None:
     graph = write_encoder(tmp_path, dtype="float16")
-    assert not multiplies_in_fp32(tmp_path / graph.file)
+    assert wide_products(tmp_path / graph.file) == set()
     (engine,) = build_engines(
         tmp_path, [graph], dimensions=DIMENSIONS, precision="fp16", options=EngineOptions(), stages=QuietStages()
     )
@@ -134,12 +135,24 @@ def test_an_fp16_engine_is_built_for_every_gpu_generation(tmp_path: Path) -> Non
 
 def test_an_fp32_engine_is_built_for_all_but_turing(tmp_path: Path) -> None:
     graph = write_encoder(tmp_path)
-    assert multiplies_in_fp32(tmp_path / graph.file)
+    assert wide_products(tmp_path / graph.file) == {"fp32"}
     (engine,) = build_engines(
         tmp_path, [graph], dimensions=DIMENSIONS, precision="fp32", options=EngineOptions(), stages=QuietStages()
     )
     assert "7.5" not in engine.compute_capabilities
     assert "8.0" in engine.compute_capabilities
+
+
+def test_a_bfloat16_engine_is_built_for_all_but_turing(tmp_path: Path) -> None:
+    graph = write_encoder(tmp_path, dtype="bfloat16")
+    assert wide_products(tmp_path / graph.file) == {"bfloat16"}
+    (engine,) = build_engines(
+        tmp_path, [graph], dimensions=DIMENSIONS, precision="bf16", options=EngineOptions(), stages=QuietStages()
+    )
+    assert engine.compute_capabilities[0] == "8.0"
+    turing = EngineOptions(compute_capabilities=("7.5",))
+    with pytest.raises(EngineBuildError, match=r"7\.5 can't multiply matrices in bfloat16"):
+        build_engines(tmp_path, [graph], dimensions=DIMENSIONS, precision="bf16", options=turing, stages=QuietStages())
 
 
 def test_an_unknown_gpu_generation_is_refused_before_any_work(tmp_path: Path) -> None:

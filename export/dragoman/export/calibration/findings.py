@@ -20,7 +20,7 @@ def calibrate(
 
     A module that fp16 can't hold is not quantised either: eight bits for its largest number leave none for the others.
     """
-    if precision == "fp32":
+    if precision in ("fp32", "bf16"):
         return Calibration()
     share = 1.0 if precision == "fp16" else 0.5
     kept = find_overflowing(model, tokens, text, lambda done: advance(done * share))

@@ -1,4 +1,4 @@
-"""Does a graph multiply matrices in fp32? Old GPUs can't."""
+"""What does a graph multiply matrices in? Old GPUs can't do everything."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from pathlib import Path
 
 import onnx
 
-__all__ = ["multiplies_in_fp32"]
+__all__ = ["wide_products"]
+
+_NARROW = onnx.TensorProto.FLOAT16
 
 
-def multiplies_in_fp32(path: Path) -> bool:
-    """Whether any MatMul or Gemm of the graph gives fp32 (products of dequantised int8 count: their scales are fp32)."""
+def wide_products(path: Path) -> set[str]:
+    """The types of the MatMul and Gemm of a graph that are not float16 (products of int8 have those of their scales)."""
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
     values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
-    fp16 = {value.name for value in values if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16}
-    return any(node.op_type in ("MatMul", "Gemm") and node.output[0] not in fp16 for node in model.graph.node)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    products = (node.output[0] for node in model.graph.node if node.op_type in ("MatMul", "Gemm"))
+    found = {types.get(name, onnx.TensorProto.FLOAT) for name in products} - {_NARROW}
+    return {"fp32" if kind == onnx.TensorProto.FLOAT else onnx.TensorProto.DataType.Name(kind).lower() for kind in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ from dragoman.errors import EngineBuildError
 from dragoman.export.tensorrt.device import present_compute_capability
 from dragoman.export.tensorrt.options import EngineOptions, Flavour
 
-__all__ = ["FP32_PRODUCTS_NEED", "Toolchain", "choose_flavour", "chosen_capabilities", "find_toolchain", "import_flavour"]
+__all__ = ["WIDE_PRODUCTS_NEED", "Toolchain", "choose_flavour", "chosen_capabilities", "find_toolchain", "import_flavour"]
 
-FP32_PRODUCTS_NEED = "8.0"
-"""Turing (7.5) multiplies matrices in fp16 and int8 only."""
+WIDE_PRODUCTS_NEED = "8.0"
+"""With TensorRT-RTX, Turing (7.5) multiplies matrices in fp16 and int8 only; it has no bfloat16 at all."""
 
 _MODULES: dict[Flavour, str] = {"tensorrt": "tensorrt", "tensorrt_rtx": "tensorrt_rtx_bindings"}
 _INSTALL: dict[Flavour, str] = {
@@ -60,17 +60,25 @@ def choose_flavour(wanted: Flavour, installed: Callable[[Flavour], bool], gpu: C
     return wanted
 
 
-def chosen_capabilities(toolchain: Toolchain, options: EngineOptions, *, fp32_products: bool) -> tuple[str, ...]:
-    """The GPUs an engine is built for: the ones asked for, else all that can run its matrix products."""
-    if options.compute_capabilities is not None:
-        old = [capability for capability in options.compute_capabilities if _older(capability)]
-        if fp32_products and old:
-            raise EngineBuildError(
-                f"compute capability {', '.join(old)} can't multiply matrices in fp32 with TensorRT (it needs "
-                f"{FP32_PRODUCTS_NEED}); choose --precision fp16 without layers kept in fp32, or leave it out"
-            )
-        return options.compute_capabilities
-    return tuple(capability for capability in toolchain.supported if not (fp32_products and _older(capability)))
+def chosen_capabilities(
+    toolchain: Toolchain, options: EngineOptions, *, wide_products: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The GPUs an engine is built for: the ones asked for, else all that can run its matrix products.
+
+    `wide_products`: the types wider than float16 in range that the graphs multiply in, such as fp32.
+    """
+    wanted = options.compute_capabilities or toolchain.supported
+    old = [capability for capability in wanted if _older(capability)] if wide_products else []
+    if toolchain.flavour == "tensorrt" and "bfloat16" not in wide_products:
+        old = []  # the standard package has fp32 products for the GPU that it finds
+    fitting = tuple(capability for capability in wanted if capability not in old)
+    if old and (options.compute_capabilities is not None or not fitting):
+        raise EngineBuildError(
+            f"compute capability {', '.join(old)} can't multiply matrices in {' and '.join(wide_products)} with "
+            f"{toolchain.flavour} (it needs {WIDE_PRODUCTS_NEED}); choose --precision fp16 or int8 and a model without "
+            "layers kept in fp32, or leave it out"
+        )
+    return fitting
 
 
 def import_flavour(flavour: Flavour) -> Any:  # noqa: ANN401 - both packages have the same interface and no common type
@@ -97,7 +105,7 @@ def _refuse_unsupported(capabilities: tuple[str, ...], toolchain: Toolchain) -> 
 
 
 def _older(capability: str) -> bool:
-    return _number(capability) < _number(FP32_PRODUCTS_NEED)
+    return _number(capability) < _number(WIDE_PRODUCTS_NEED)
 
 
 def _number(capability: str) -> tuple[int, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from dragoman.bundle.consistency import ITEM_BYTES
 from dragoman.serving.engine.slots import KVSlots, bucket, power_of_two
 
 __all__ = ["EMPTY", "CacheLayout", "CacheShape", "fitted"]
@@ -23,7 +22,7 @@ class CacheLayout:
     @property
     def slot_bytes(self) -> int:
         """Bytes of one token position: key and value of every layer."""
-        return 2 * self.layers * self.heads * self.head_dim * np.dtype(self.dtype).itemsize
+        return 2 * self.layers * self.heads * self.head_dim * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
+import torch
 from torch import nn
 
 from dragoman.bundle.manifest import Lowering as LoweringName
 from dragoman.bundle.manifest import Precision, Role
 from dragoman.errors import ExportError
 from dragoman.export.lowering.portable.forced import ForcedGraph
-from dragoman.export.lowering.portable.half import computed_in_half
 from dragoman.export.lowering.portable.modules import DecoderGraph, EncoderGraph, step_arguments
+from dragoman.export.lowering.portable.narrow import computed_in
 from dragoman.export.lowering.portable.qdq import insert_qdq
 from dragoman.export.lowering.portable.signature import padded_encoder, padded_forced, step_decoder
 from dragoman.export.lowering.protocol import Calibration
@@ -27,6 +28,8 @@ __all__ = ["MAX_CANDIDATES", "PortableLowering"]
 MAX_CANDIDATES = 64
 """TensorRT wants the k of a TopK to be a constant."""
 
+_DTYPES: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.float16}
+
 
 @dataclass(frozen=True, slots=True)
 class PortableLowering:
@@ -36,7 +39,7 @@ class PortableLowering:
     name: LoweringName = "portable"
 
     def needs_calibration(self, precision: Precision) -> bool:
-        return precision != "fp32"
+        return precision in ("fp16", "int8")  # bfloat16 reaches as far as float32 does
 
     def prepared(
         self,
@@ -46,7 +49,9 @@ class PortableLowering:
         keep: Keep,  # noqa: ARG002
     ) -> Transformer:
         """int8 leaves float16 between the linear layers: GPUs of compute capability 7.5 multiply nothing in float32."""
-        return source.model if precision == "fp32" else computed_in_half(source.model, calibration.keep_in_fp32)
+        if precision == "fp32":
+            return source.model
+        return computed_in(_DTYPES[precision], source.model, calibration.keep_in_fp32)
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
         if role == "encoder":
@@ -58,8 +63,8 @@ class PortableLowering:
             return EncoderGraph(prepared)
         return (ForcedGraph if role == "forced" else DecoderGraph)(prepared, self.max_candidates)
 
-    def arguments(self, role: Role, by_name: Mapping[str, Any]) -> dict[str, Any]:
-        return step_arguments(role, by_name)
+    def arguments(self, role: Role, by_name: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        return step_arguments(by_name)
 
     def finish(self, traced: ir.Model, role: Role, precision: Precision, calibration: Calibration) -> None:  # noqa: ARG002
         if precision == "int8":
