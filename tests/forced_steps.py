@@ -102,7 +102,7 @@ class PortableStepper:
 
     def step(self, feed: Arrays) -> tuple[Best, Arrays]:
         names = ["best_tokens", "best_log_probs", "best_logits", *(f"present_{spec.name}" for spec in self.caches)]
-        out = self.decoder.run(names, feed)
+        out = self.decoder.run(names, {**feed, "scored_tokens": np.zeros((len(feed["parents"]), 1), np.int64)})
         present = {spec.name: array for spec, array in zip(self.caches, out[3:], strict=True)}
         return Best(*out[:3]), present
 

@@ -151,11 +151,14 @@ def test_the_graphs_are_described_by_their_contract(tiny_fp32: Exported) -> None
         TensorSpec("self_key_0", "float32", cache),
         TensorSpec("self_value_0", "float32", cache),
         TensorSpec("parents", "int64", ("rows",)),
+        TensorSpec("scored_tokens", "int64", ("rows", "scored_tokens")),
     )
     assert [spec.name for spec in decoder.outputs] == [
         "best_tokens",
         "best_log_probs",
         "best_logits",
+        "scored_log_probs",
+        "scored_logits",
         "present_self_key_0",
         "present_self_value_0",
     ]

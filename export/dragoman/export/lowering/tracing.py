@@ -26,6 +26,7 @@ EXAMPLE = {
     **{"batch": 3, "source": 11, "groups": 2, "width": 3, "rows": 6, "past_rows": 5, "cache": 7},
     **{
         "target": 6,
+        "piece": 5,
         "tokens": 13,
         "sources": 4,
         "room": 8,

@@ -87,7 +87,9 @@ class PortableStepper:
         inputs = {spec.name: spec for spec in decoder.inputs}
         self._self_names = [name for name in inputs if name.startswith(("self_key_", "self_value_"))]
         _, heads, _, head_dim = inputs[self._self_names[0]].shape
-        self._empty_row = np.zeros((1, int(heads), _CACHE_STEP, int(head_dim)), inputs[self._self_names[0]].dtype)
+        dtype = inputs[self._self_names[0]].dtype
+        kept_in = "float32" if dtype == "bfloat16" else dtype  # as `opened` takes them
+        self._empty_row = np.zeros((1, int(heads), _CACHE_STEP, int(head_dim)), kept_in)
         self._cross: dict[str, NDArray[np.generic]] = {}
         self._self: dict[str, NDArray[np.generic]] = {}
         self._lengths = np.zeros(0, np.int32)
@@ -118,6 +120,7 @@ class PortableStepper:
             "positions": np.repeat(positions[:, None], width, 1).astype(np.int32),
             "source_lengths": self._lengths,
             "parents": rows.astype(np.int64),
+            "scored_tokens": np.zeros((len(rows), 1), np.int64),
             **self._cross,
             **self._self,
         }

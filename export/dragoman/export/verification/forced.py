@@ -77,7 +77,8 @@ class ForcedModel:
     def _padded(self, source: Sequence[int], fed: IntArray, wanted: IntArray) -> Forced:
         lengths = np.array([len(source)], np.int32)
         memories = self._encoded({"source_ids": np.array([source], np.int64), "source_lengths": lengths})
-        forced = self._run({"tokens": fed[None], "targets": wanted[None], "source_lengths": lengths, **memories})
+        targets = {"tokens": fed[None], "targets": wanted[None], "target_positions": np.arange(len(wanted))}
+        forced = self._run({**targets, "source_lengths": lengths, **memories})
         return Forced(*(array[0] for array in forced))
 
     def _encoded(self, feed: Feed) -> Feed:

@@ -53,8 +53,8 @@ class AdmissionCheck:
         options, most = sequence.options, self._runtime.max_candidates
         if options.phrases and not self._runtime.can_score_tokens:
             raise InvalidRequest(
-                "this bundle's decoder can't enforce terms: its graphs are portable ones, or older than glossaries; "
-                "export the checkpoint again with --lowering native"
+                "this bundle's decoder can't enforce terms, because its graphs are older than glossaries; export the "
+                "checkpoint again"
             )
         if most is None:
             return

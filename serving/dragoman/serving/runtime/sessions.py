@@ -37,6 +37,8 @@ class BundleSessions:
         operators: Path | None = None,
     ) -> None:
         """`operators` is a library of custom operators that the graphs need."""
+        if manifest.precision == "bf16":
+            raise BundleError(f"{bundle} is in bf16, which only --device tensorrt runs; export the checkpoint in fp32 or int8")
         check_files(bundle, manifest)
         self._bundle, self._manifest, self._settings = bundle, manifest, settings
         self._threads, self._operators = threads, operators
@@ -57,6 +59,10 @@ class BundleSessions:
     def forced_candidates(self) -> int | None:
         """The most candidates that the graph of forced decoding gives."""
         return self._graphs["forced"].max_candidates
+
+    def forced_takes(self, name: str) -> bool:
+        """Whether the graph of forced decoding has that input: older ones have fewer."""
+        return any(given.name == name for given in self._graphs["forced"].inputs)
 
     def layout(self, cache_input: str) -> CacheLayout:
         """The KV cache that the decoder takes as `cache_input`."""

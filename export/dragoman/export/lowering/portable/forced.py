@@ -1,4 +1,8 @@
-"""Whole given targets at once, in plain torch: the log-probability of every token, and what it looks at in the source."""
+"""Given targets in plain torch: the log-probability of every token, and what it looks at in the source.
+
+There is no past: a piece of a target is read together with all that stands before it, and told alone, because logits of
+whole targets are large.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from dragoman.export.lowering.portable.modules import pairs
+from dragoman.export.lowering.portable.modules import pairs, picked
 from dragoman.export.transformer import AttentionShape, KeyValue, TorchOperators, Transformer
 from dragoman.export.transformer.attention import attention, attention_weights, join_heads, split_heads, within
 from dragoman.export.transformer.forced import head_weights, places_of
@@ -69,7 +73,8 @@ class ForcedGraph(nn.Module):
     def forward(
         self,
         tokens: Tensor,  # (batch, target): the start token and the target without its last token
-        targets: Tensor,  # (batch, target)
+        targets: Tensor,  # (batch, piece): what follows the tokens at `target_positions`
+        target_positions: Tensor,  # (piece,)
         source_lengths: Tensor,  # (batch,)
         memories: Sequence[Tensor],  # key, value, key, value … (batch, heads, source, head_dim)
     ) -> list[Tensor]:
@@ -78,16 +83,15 @@ class ForcedGraph(nn.Module):
         seen = [Memory(pair, getattr(self, f"heads_{layer}", None)) for layer, pair in enumerate(pairs(memories))]
         step = Step(positions, source_lengths, operators)
         hidden, _ = model.decoder(model.target_embedding, tokens, seen, [None] * len(seen), step)
-        logits = model.output(hidden.flatten(0, -2)).float()  # (batch · target, choices)
-        places = targets.flatten() if self.places is None else self.places[targets.flatten()]
+        told = hidden.index_select(1, target_positions)
+        logits = model.output(told.flatten(0, -2)).float()  # (batch · piece, choices)
         of_all = logits.log_softmax(-1)
-        log_probs = of_all.gather(-1, places.clamp(min=0)[:, None])[:, 0]
-        log_probs = torch.where(places < 0, torch.full((), -torch.inf), log_probs)
+        log_probs = picked(of_all, targets.reshape(-1, 1), self.places)
         best_log_probs, best_places = of_all.topk(self.candidates, dim=-1)
         best = [model.output.tokens(best_places), best_log_probs]
-        shape = tokens.shape
+        shape = targets.shape
         return [
             log_probs.reshape(shape),
-            cast(Tensor, operators.alignment),
+            cast(Tensor, operators.alignment).index_select(1, target_positions),
             *(one.reshape(shape[0], shape[1], one.shape[-1]) for one in best),
         ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from dragoman.bundle.manifest import Role
 from dragoman.export.transformer import KeyValue, TorchOperators, Transformer
+from dragoman.export.transformer.forced import places_of
 
-__all__ = ["DecoderGraph", "EncoderGraph", "pairs", "step_arguments"]
+__all__ = ["DecoderGraph", "EncoderGraph", "pairs", "picked", "step_arguments"]
 
 T = TypeVar("T")
 
@@ -27,11 +28,14 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """One step: past and one token a row to the best next tokens and the present."""
+    """One step: past and one token a row to the best next tokens, what chosen tokens score, and the present."""
 
     def __init__(self, model: Transformer, candidates: int) -> None:
         super().__init__()
         self.model, self.candidates = model, candidates
+        self.register_buffer("places", places_of(model.output), persistent=False)
+
+    places: Tensor | None
 
     def forward(  # noqa: PLR0917 - the graph's inputs
         self,
@@ -41,28 +45,45 @@ class DecoderGraph(nn.Module):
         memories: Sequence[Tensor],  # key, value, key, value … (groups, heads, source, head_dim)
         pasts: Sequence[Tensor],  # key, value, key, value … (past_rows, heads, cache, head_dim)
         parents: Tensor,  # (rows,)
+        scored_tokens: Tensor,  # (rows, any number)
     ) -> list[Tensor]:
         pasts = [past.index_select(0, parents) for past in pasts]
         logits, presents = self.model.step(
             tokens, positions, source_lengths, pairs(memories), pairs(pasts), TorchOperators()
         )
         logits = logits.float()
-        log_probs, places = logits.log_softmax(-1).topk(self.candidates, dim=-1)
-        return [self.model.output.tokens(places), log_probs, logits.gather(-1, places), *_flat(presents)]
+        of_all = logits.log_softmax(-1)
+        log_probs, places = of_all.topk(self.candidates, dim=-1)
+        best = [self.model.output.tokens(places), log_probs, logits.gather(-1, places)]
+        return [*best, *(picked(numbers, scored_tokens, self.places) for numbers in (of_all, logits)), *_flat(presents)]
 
 
-def step_arguments(role: Role, by_name: Mapping[str, T]) -> dict[str, T | list[T]]:
-    """Inputs by their name in the graph to arguments by their name in `forward`, where layers are lists."""
-    if role == "encoder":
-        return dict(by_name)
-    layers = {
-        prefix: [value for name, value in by_name.items() if name.startswith(prefix)] for prefix in ("cross_", "self_")
-    }
-    if role == "forced":
-        return {name: by_name[name] for name in ("tokens", "targets", "source_lengths")} | {"memories": layers["cross_"]}
-    arguments: dict[str, T | list[T]] = {name: by_name[name] for name in ("tokens", "positions", "source_lengths")}
-    arguments |= {"memories": layers["cross_"], "pasts": layers["self_"], "parents": by_name["parents"]}
+def step_arguments(by_name: Mapping[str, T]) -> dict[str, T | list[T]]:
+    """Inputs by their name in the graph to arguments by their name in `forward`, where layers are lists.
+
+    In the same order, which is that of the graph's inputs.
+    """
+    arguments: dict[str, T | list[T]] = {}
+    layers: dict[str, list[T]] = {"cross": [], "self": []}
+    for name, value in by_name.items():
+        kind = name.partition("_")[0]
+        if kind in layers:
+            layers[kind].append(value)
+            arguments["memories" if kind == "cross" else "pasts"] = layers[kind]
+        else:
+            arguments[name] = value
     return arguments
+
+
+def picked(numbers: Tensor, tokens: Tensor, places: Tensor | None) -> Tensor:
+    """Of `numbers` (rows, choices), those of `tokens` (rows, any number); -inf for what the model does not choose among.
+
+    `places` of the tokens among the choices; None where a token is its own place.
+    """
+    if places is not None:
+        tokens = places[tokens]
+    found = numbers.gather(-1, tokens.clamp(min=0))
+    return found if places is None else torch.where(tokens < 0, torch.full((), -torch.inf), found)
 
 
 def pairs(tensors: Sequence[Tensor]) -> list[KeyValue]:

@@ -18,7 +18,7 @@ def padded_encoder(config: TransformerConfig) -> Signature:
 
 def step_decoder(config: TransformerConfig, max_candidates: int) -> Signature:
     """One token for each row, with caches of keys and values; row r continues row parents[r] of the past."""
-    best = ("rows", max_candidates)
+    best, scored = ("rows", max_candidates), ("rows", "scored_tokens")
     return Signature(
         inputs={
             "tokens": ("groups", "width"),
@@ -27,30 +27,34 @@ def step_decoder(config: TransformerConfig, max_candidates: int) -> Signature:
             **_key_values("cross", config, "groups", "source"),
             **_key_values("self", config, "past_rows", "cache"),
             "parents": ("rows",),
+            "scored_tokens": scored,
         },
         outputs={
             "best_tokens": best,
             "best_log_probs": best,
             "best_logits": best,
+            "scored_log_probs": scored,
+            "scored_logits": scored,
             **_key_values("present_self", config, "rows", "cache"),
         },
     )
 
 
 def padded_forced(config: TransformerConfig, max_candidates: int) -> Signature:
-    """Whole targets, padded."""
-    target = ("batch", "target")
-    best = (*target, max_candidates)
+    """Targets, padded; told is a piece of each."""
+    piece = ("batch", "piece")
+    best = (*piece, max_candidates)
     return Signature(
         inputs={
-            "tokens": target,
-            "targets": target,
+            "tokens": ("batch", "target"),
+            "targets": piece,
+            "target_positions": ("piece",),
             "source_lengths": ("batch",),
             **_key_values("cross", config, "batch", "source"),
         },
         outputs={
-            "log_probs": target,
-            "alignment": (*target, "source"),
+            "log_probs": piece,
+            "alignment": (*piece, "source"),
             "best_tokens": best,
             "best_log_probs": best,
         },

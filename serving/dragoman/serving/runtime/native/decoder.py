@@ -18,8 +18,9 @@ import numpy.typing as npt
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
+from dragoman.serving.runtime.scored_tokens import can_score_tokens
 
-__all__ = ["NativeDecoder", "can_score_tokens", "has_input"]
+__all__ = ["NativeDecoder", "has_input"]
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -82,11 +83,6 @@ class PagedMemory:
 
 
 _MAP_NORESERVE = 0x4000  # Python names it from 3.11 on
-
-
-def can_score_tokens(session: Any) -> bool:  # noqa: ANN401 - onnxruntime has no types
-    """Whether a step of this graph can give the log-probabilities of chosen tokens; older ones can't."""
-    return has_input(session, "scored_tokens")
 
 
 def has_input(session: Any, name: str) -> bool:  # noqa: ANN401

@@ -17,8 +17,9 @@ from dragoman.bundle.manifest import Graph, Manifest
 from dragoman.errors import ServeError
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts
 from dragoman.serving.engine.runtime import Decoder, Encoded
-from dragoman.serving.runtime.native.decoder import NativeDecoder, can_score_tokens
+from dragoman.serving.runtime.native.decoder import NativeDecoder
 from dragoman.serving.runtime.native.forced import NativeForced
+from dragoman.serving.runtime.scored_tokens import can_score_tokens
 from dragoman.serving.runtime.sessions import BundleSessions
 from dragoman.serving.runtime.settings import RuntimeSettings, ThreadLayout
 

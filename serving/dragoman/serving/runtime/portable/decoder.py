@@ -17,10 +17,13 @@ from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape, fit
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
 from dragoman.serving.runtime.portable.device import DeviceMemory, Tensors
+from dragoman.serving.runtime.scored_tokens import can_score_tokens, with_scored
 
 __all__ = ["PortableDecoder"]
 
 _FRESH = -1
+_BEST = ("best_tokens", "best_log_probs", "best_logits")
+_SCORED = ("scored_log_probs", "scored_logits")
 
 
 class PortableDecoder:
@@ -36,6 +39,7 @@ class PortableDecoder:
         self.width = width
         self._session, self._layout, self._device = session, layout, device
         self._binding = session.io_binding()
+        self._can_score_tokens = can_score_tokens(session)
         self._arranger = device.arranger(session, 2 * layout.layers, layout.dtype)
         self._shape, self._target = EMPTY, 1  # the target tokens that every row has room for
         self._lengths: list[int] = []  # tokens of each sequence's source
@@ -100,6 +104,30 @@ class PortableDecoder:
         parents: npt.NDArray[np.int64],
         candidates: int,
     ) -> TopTokens:
+        scored_tokens = np.zeros((*tokens.shape, 1), np.int64)  # one of each row, which nobody looks at
+        best = self._step(tokens, positions, parents, scored_tokens)
+        best_tokens = TopTokens(*(part[:, :candidates] for part in best[:3]))
+        self._last = best_tokens.tokens[:, :1], positions.copy(), parents, candidates
+        return best_tokens
+
+    def step_scoring(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+        candidates: int,
+        scored_tokens: npt.NDArray[np.int64],
+    ) -> TopTokens:
+        *best, log_probs, logits = self._step(tokens, positions, parents, np.maximum(scored_tokens, 0))
+        return with_scored(TopTokens(*(part[:, :candidates] for part in best)), scored_tokens, log_probs, logits)
+
+    def _step(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+        scored_tokens: npt.NDArray[np.int64],
+    ) -> list[npt.NDArray[Any]]:
         binding, sequences = self._binding, len(self._lengths)
         if not self._past:
             self._past = self._device.hold([self._nothing()] * (2 * self._layout.layers))
@@ -113,27 +141,19 @@ class PortableDecoder:
         for index, tensor in enumerate(self._past):
             binding.bind_ortvalue_input(f"self_{_name(index)}", tensor)
         binding.clear_binding_outputs()
-        for name in ("best_tokens", "best_log_probs", "best_logits"):
+        if self._can_score_tokens:
+            binding.bind_cpu_input("scored_tokens", scored_tokens.reshape(sequences * self.width, -1))
+        told = _BEST + (_SCORED if self._can_score_tokens else ())
+        for name in told:
             binding.bind_output(name, "cpu", 0)
         for index in range(len(self._past)):
             binding.bind_output(f"present_self_{_name(index)}", self._device.kind, self._device.id)
         binding.synchronize_inputs()
         self._session.run_with_iobinding(binding)
-        best, self._past = _split(binding.get_outputs())
+        outputs = binding.get_outputs()
+        self._past = outputs[len(told) :]
         self._past_sequence = list(range(sequences))
-        best_tokens = TopTokens(*(part[:, :candidates] for part in best))
-        self._last = best_tokens.tokens[:, :1], positions.copy(), parents, candidates
-        return best_tokens
-
-    def step_scoring(
-        self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        candidates: int,
-        scored_tokens: npt.NDArray[np.int64],
-    ) -> TopTokens:
-        raise NotImplementedError("these graphs give the best tokens only")
+        return [output.numpy() for output in outputs[: len(told)]]
 
     def step_on(self) -> TopTokens:
         tokens, positions, parents, candidates = self._last
@@ -159,7 +179,3 @@ class PortableDecoder:
 
 def _name(index: int) -> str:
     return f"{('key', 'value')[index % 2]}_{index // 2}"
-
-
-def _split(outputs: list[Any]) -> tuple[list[npt.NDArray[Any]], Tensors]:
-    return [output.numpy() for output in outputs[:3]], outputs[3:]

@@ -1,4 +1,4 @@
-"""Forced decoding with standard operators: a whole target goes in, log-probabilities and alignments come out."""
+"""Forced decoding with standard operators: a piece of a target is read together with all that stands before it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from dragoman.serving.runtime.sessions import LazySession
 
 __all__ = ["PortableForced"]
 
+_TOKENS_AT_ONCE = 64
+"""Twice as many as with a cache: what stands before is computed half as often."""
 _OUTPUTS = ForcedPiece._fields
 
 
 class PortableForced:
-    """Standard operators: a target is read at once."""
+    """The graph has no past."""
+
+    tokens_at_once = _TOKENS_AT_ONCE
 
     def __init__(
-        self, session: LazySession, memories: Sequence[str], limits: tuple[int, int | None], aligns_when_fed: bool
+        self, session: LazySession, memories: Sequence[str], max_candidates: int | None, aligns_when_fed: bool
     ) -> None:
-        """`limits`: the most target tokens, and the candidates that the graph gives."""
         self._session, self._memories, self.aligns_when_fed = session, list(memories), aligns_when_fed
-        self.tokens_at_once, self.max_candidates = limits
+        self.max_candidates = max_candidates
 
     def reader(self, encoded: Encoded, target_tokens: int) -> _PortableReader:  # noqa: ARG002
         return _PortableReader(self._session.open(), self._memories, encoded)
@@ -32,11 +35,15 @@ class PortableForced:
 class _PortableReader:
     def __init__(self, session: Any, memories: Sequence[str], encoded: Encoded) -> None:  # noqa: ANN401
         self._session, self._memories, self._encoded = session, memories, encoded
+        self._fed: list[int] = []
 
     def read(self, tokens: Sequence[int], targets: Sequence[int] | None, candidates: int) -> ForcedPiece:
         binding = self._session.io_binding()
-        for name, given in (("tokens", tokens), ("targets", tokens if targets is None else targets)):
+        begin = len(self._fed)
+        self._fed += tokens
+        for name, given in (("tokens", self._fed), ("targets", tokens if targets is None else targets)):
             binding.bind_cpu_input(name, np.array([given], np.int64))
+        binding.bind_cpu_input("target_positions", np.arange(begin, len(self._fed)))
         binding.bind_cpu_input("source_lengths", np.ascontiguousarray(self._encoded.lengths[:1]))
         for name, memory in zip(self._memories, self._encoded.cross, strict=True):
             binding.bind_ortvalue_input(name, memory)

@@ -14,6 +14,7 @@ from dragoman.serving.runtime.portable.decoder import PortableDecoder
 from dragoman.serving.runtime.portable.device import DeviceMemory
 from dragoman.serving.runtime.portable.encoder import DeviceEncoder
 from dragoman.serving.runtime.portable.forced import PortableForced
+from dragoman.serving.runtime.scored_tokens import can_score_tokens
 from dragoman.serving.runtime.sessions import BundleSessions, ort_value
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -27,7 +28,6 @@ class PortableRuntime:
     pads = True
     calls_at_once = 1
     rows_together = 0
-    can_score_tokens = False  # the graphs give the best tokens only
 
     def __init__(self, bundle: Path, manifest: Manifest, settings: RuntimeSettings) -> None:
         threads = settings.thread_count(manifest.precision)
@@ -35,6 +35,7 @@ class PortableRuntime:
         self.computing = contextlib.nullcontext()
         self.layout = self._sessions.layout("self_key_0")
         self.max_candidates = self._sessions.decoder_graph.max_candidates
+        self.can_score_tokens = can_score_tokens(self._sessions.decoder)
         self._memory = _memory(settings)
         self._encoder = DeviceEncoder(self._sessions.encoder, self._sessions.encoder_outputs, self._memory)
         self.forced = self._forced(manifest)
@@ -51,10 +52,10 @@ class PortableRuntime:
 
     def _forced(self, manifest: Manifest) -> PortableForced | None:
         session = self._sessions.forced
-        if session is None:
+        if session is None or not self._sessions.forced_takes("target_positions"):  # a bundle of an earlier version
             return None
-        limits = manifest.dimensions.max_target_tokens, self._sessions.forced_candidates
-        return PortableForced(session, self._sessions.encoder_outputs, limits, manifest.aligns_when_fed)
+        candidates = self._sessions.forced_candidates
+        return PortableForced(session, self._sessions.encoder_outputs, candidates, manifest.aligns_when_fed)
 
 
 def _memory(settings: RuntimeSettings) -> DeviceMemory:
