@@ -116,6 +116,16 @@ def test_the_gpu_image_brings_exactly_the_tensorrt_that_builds_the_engines() -> 
         assert wanted <= set(lock.read_text(encoding="utf-8").splitlines()), lock
 
 
+def test_the_standard_package_is_pinned_to_the_release_whose_bindings_are_tested() -> None:
+    release, cuda = (versions()["runtime"][name] for name in ("tensorrt_standard", "tensorrt_rtx_cuda"))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    standard, dev = (re.search(rf"^{name} = \[(.*?)^\]", project, re.M | re.S) for name in ("tensorrt-standard", "dev"))
+    assert standard is not None
+    assert dev is not None
+    assert f'"tensorrt_cu{cuda}=={release};' in standard[1]
+    assert f'"tensorrt_cu{cuda}_bindings=={release};' in dev[1]
+
+
 def test_a_digest_pins_the_image() -> None:
     (serving,) = [line for line in DOCKERFILE.splitlines() if line.startswith("FROM") and line.endswith("AS serving")]
     assert serving == "FROM ${TRITON_IMAGE}:${TRITON_TAG}${TRITON_DIGEST:+@${TRITON_DIGEST}} AS serving"

@@ -54,6 +54,7 @@ def test_the_gpu_page_has_the_version_files_versions() -> None:
         f"| Python | {known['triton']['python']},",
         f"| GPU | compute capability {known['triton']['compute_capability']} ",
         f"| ONNX Runtime | {known['runtime']['onnxruntime']} ",
+        f"| TensorRT | {known['runtime']['tensorrt_standard']}, ",
         f"| TensorRT-RTX | {known['runtime']['tensorrt_rtx']}, built for CUDA {known['runtime']['tensorrt_rtx_cuda']}:",
     ):
         assert row in text, row
