@@ -34,16 +34,20 @@ __all__ = ["Finding", "Report", "Setup", "check"]
 
 SAME_SENTENCES = 0.99  # fp32 on another device adds in another order: a tie may fall the other way, seldom
 QUALITY_LOSS = 0.1  # BLEU points that fp16 may lose
+SCORED, SCORE_DIFFERENCE = 50, 1e-3
 BATCHES = (1, 8, 32, 128)
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is compared. `exact` is the fp32 bundle for the device, `fast` the one that would be deployed there."""
+    """What is compared. `exact` is the fp32 bundle for the device, `fast` the one that would be deployed there.
+
+    `exact` is None where the device has no fp32 products: Turing with TensorRT-RTX.
+    """
 
     device: str
     reference: Path
-    exact: Path
+    exact: Path | None
     fast: Path
     sentences: int = 500
     batches: tuple[int, ...] = BATCHES
@@ -67,7 +71,7 @@ def check(setup: Setup, say: Callable[[str], None] = print) -> Report:
         reference = _ours(stack, setup.reference, "cpu")
         expected = {beam: _outputs(reference, sources, beam) for beam in (1, 4)}
         say(f"fp32 on {setup.device} …")
-        parity = _attempt("same tokens in fp32", lambda: _parity(_ours(stack, setup.exact, setup.device), sources, expected))
+        parity = _attempt("same tokens in fp32", lambda: _exactness(stack, setup, reference, sources, expected))
         say(f"the bundle to deploy on {setup.device} …")
         fast: list[Worker] = []
         opened = _attempt("the bundle opens", lambda: _open(stack, setup, fast, sources[0]))
@@ -135,6 +139,30 @@ def _outputs(side: Worker, sources: Sequence[Sequence[int]], beam: int) -> list[
     answer = side.ask("run", sources=list(map(list, sources)), batch=32, beam=beam, target_tokens=None, keep=True)
     outputs: list[list[int]] = answer["outputs"]
     return outputs
+
+
+def _exactness(
+    stack: ExitStack,
+    setup: Setup,
+    reference: Worker,
+    sources: Sequence[Sequence[int]],
+    expected: dict[int, list[list[int]]],
+) -> list[Finding]:
+    if setup.exact is None:
+        return [Finding("same tokens in fp32", "reported", "TensorRT-RTX has no fp32 products for this GPU", holds=None)]
+    exact = _ours(stack, setup.exact, setup.device)
+    scores = _attempt("log-probabilities of given targets in fp32", lambda: _scored(exact, reference, sources, expected[1]))
+    return [*_parity(exact, sources, expected), *scores]
+
+
+def _scored(exact: Worker, reference: Worker, sources: Sequence[Sequence[int]], targets: list[list[int]]) -> list[Finding]:
+    """Forced decoding: what scores, alignments and markup rest on."""
+    work = {"sources": list(map(list, sources[:SCORED])), "targets": targets[:SCORED]}
+    found, wanted = (side.ask("score", **work)["log_probs"] for side in (exact, reference))
+    pairs = zip(found, wanted, strict=True)
+    worst = max(abs(one - other) for ours, theirs in pairs for one, other in zip(ours, theirs, strict=True))
+    name = "log-probabilities of given targets in fp32"
+    return [Finding(name, f"differ by ≤ {SCORE_DIFFERENCE:g}", f"{worst:.1e}", worst <= SCORE_DIFFERENCE)]
 
 
 def _parity(exact: Worker, sources: Sequence[Sequence[int]], expected: dict[int, list[list[int]]]) -> list[Finding]:
@@ -245,19 +273,31 @@ def main() -> int:
         write(report, arguments.output)
         return 2
     fast = "fp32" if arguments.device == "cpu" else "fp16"
-    setup = Setup(
+    is_old = arguments.device == "tensorrt" and not _at_least(gpu_facts().get("compute capability", ""), (8, 0))
+    others = {"cpu": (), "cuda": ("int8",), "tensorrt": ("int8",) if is_old else ("int8", "bf16")}[arguments.device]
+    try:
+        report = check(_setup(arguments, fast, others, is_old))
+    except subprocess.CalledProcessError as error:  # of an export or a build, which has said why
+        what = " ".join(error.cmd[1:2])
+        finding = Finding(f"dragoman {what}", "to work at all", f"ended with code {error.returncode}", holds=False)
+        remarks = tuple(version_remarks())
+        report = Report(arguments.device, describe_machine(), gpu_facts(), remarks, (finding,))
+    write(report, arguments.output)
+    return 0 if report.accepted else 1
+
+
+def _setup(arguments: argparse.Namespace, fast: str, others: Sequence[str], is_old: bool) -> Setup:
+    """With bundles that are exported if the cache has none."""
+    return Setup(
         device=arguments.device,
         reference=exported(arguments.model, "cpu", "fp32"),
-        exact=exported(arguments.model, arguments.device, "fp32"),
+        exact=None if is_old else exported(arguments.model, arguments.device, "fp32"),
         fast=exported(arguments.model, arguments.device, fast),
         sentences=arguments.sentences,
         peer=None if arguments.without_peers else arguments.model,
         peer_precision=fast,
-        others={} if arguments.device == "cpu" else {"int8": exported(arguments.model, arguments.device, "int8")},
+        others={precision: exported(arguments.model, arguments.device, precision) for precision in others},
     )
-    report = check(setup)
-    write(report, arguments.output)
-    return 0 if report.accepted else 1
 
 
 def write(report: Report, output: Path) -> None:
@@ -272,17 +312,30 @@ def write(report: Report, output: Path) -> None:
 
 
 def exported(model: Path, device: str, precision: str) -> Path:
-    """The bundle for a device, exported when the cache has none."""
+    """The bundle for a device, exported when the cache has none; its engines are built for the GPU that is here."""
     output = CACHE / "gpu-bundles" / f"{model.name}-{device}-{precision}"
+    program = shutil.which("dragoman", path=str(Path(sys.executable).parent)) or "dragoman"
     if not output.is_dir():
         output.parent.mkdir(parents=True, exist_ok=True)
-        program = shutil.which("dragoman", path=str(Path(sys.executable).parent)) or "dragoman"
         command = [program, "export", str(model), "--output", str(output), "--precision", precision, "--target", device]
         subprocess.run(command, check=True)
-        if device == "tensorrt":  # beams of 4 in the largest batch
-            rows = str(4 * max(BATCHES))
-            subprocess.run([program, "build-engines", str(output), "--max-batch", rows], check=True)
+    if device == "tensorrt":  # beams of 4 in the largest batch
+        build = [program, "build-engines", str(output), "--max-batch", str(4 * max(BATCHES))]
+        subprocess.run([*build, *_flavour(gpu_facts().get("compute capability", ""))], check=True)
     return output
+
+
+def _flavour(capability: str) -> list[str]:
+    """What TensorRT-RTX does not know, the standard package builds for."""
+    from tensorrt_rtx_bindings import ComputeCapability
+
+    known = f"SM{capability.replace('.', '')}" in ComputeCapability.__members__
+    return [] if known or not capability else ["--flavour", "tensorrt"]
+
+
+def _at_least(capability: str, least: tuple[int, int]) -> bool:
+    """Of a GPU that says what it has."""
+    return not capability or tuple(map(int, capability.split("."))) >= least
 
 
 if __name__ == "__main__":

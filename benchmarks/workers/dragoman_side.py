@@ -9,8 +9,9 @@ from typing import Any
 from benchmarks.workers.protocol import Ids, serve
 from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, EngineLimits
-from dragoman.serving.in_process import decode, model_facts
+from dragoman.serving.engine import Engine, EngineLimits, Sequence
+from dragoman.serving.engine.forced_decoding import Forcing
+from dragoman.serving.in_process import decode, model_facts, run
 from dragoman.serving.runtime.opening import open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
@@ -50,6 +51,16 @@ class DragomanSide:
             best = decode(engine, [tuple(sources[at]) for at in part], options, [numbers[at] for at in part])
             found |= {at: list(one[0].tokens) for at, one in zip(part, best, strict=True)}
         return [found[at] for at in range(len(sources))]
+
+    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
+        work = [
+            Sequence(tuple(source), forcing=Forcing(targets=(tuple(target),)))
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        run(self._with_rows(8), work)
+        if failed := next((one.error for one in work if one.error is not None), None):
+            raise failed
+        return [one.forced[0].log_probs.tolist() for one in work]
 
     def _with_rows(self, rows: int) -> Engine:
         if rows not in self._engines:

@@ -3,6 +3,7 @@
 {"op": "load", …}  ->  {"seconds": 1.2, "version": "…", "settings": {…}}
 {"op": "run", "sources": [[ids…]…], "batch": 8, "beam": 4, "target_tokens": 24 | null, "keep": false}
                    ->  {"wall_s": …, "cpu_s": …, "tokens": …, "outputs": [[ids…]…] when asked to keep them}
+{"op": "score", "sources": [[ids…]…], "targets": [[ids…]…]}  ->  {"log_probs": [[…]…]}     (dragoman's own side)
 {"op": "memory"}   ->  {"peak_bytes": …, "idle_bytes": …}
 """
 
@@ -29,6 +30,10 @@ class Side(Protocol):
     def run(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
         """Translate all sources, at most `batch` at a time; outputs of exactly `target_tokens` where that is given."""
 
+    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
+        """The log-probability of each token of the targets."""
+        raise NotImplementedError
+
 
 def serve(side: Side) -> None:
     """Answer until the input ends. Whatever else prints must not reach the parent, so the real output is kept aside."""
@@ -51,6 +56,8 @@ def _answer(side: Side, request: dict[str, Any]) -> dict[str, Any]:
         return {**described, "seconds": time.perf_counter() - started, "idle_bytes": _resident_bytes()}
     if operation == "run":
         return _timed(side, request)
+    if operation == "score":
+        return {"log_probs": side.score(**request)}
     if operation == "memory":
         return {"peak_bytes": _peak_bytes(), "idle_bytes": _resident_bytes()}
     raise ValueError(f"unknown operation {operation!r}")

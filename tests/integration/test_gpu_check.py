@@ -56,6 +56,18 @@ def test_the_same_bundle_on_the_same_device_is_accepted(report: Report) -> None:
     assert [finding.measured for finding in named(report, "quality")] == ["+0.00", "+0.00"]
 
 
+def test_given_targets_are_scored_on_both_sides(report: Report) -> None:
+    (finding,) = named(report, "log-probabilities of given targets")
+    assert finding.holds
+    assert finding.measured == "0.0e+00"
+
+
+def test_a_gpu_without_fp32_products_is_not_held_against_the_bundle(setup: Setup) -> None:
+    report = check(dataclasses.replace(setup, exact=None, sentences=4), say=lambda _: None)
+    assert report.accepted
+    assert [finding.holds for finding in named(report, "same tokens")] == [None]
+
+
 def test_throughput_is_measured_and_not_judged_without_the_peer(report: Report) -> None:
     assert [(cell["batch"], cell["beam"]) for cell in report.throughput] == [(4, 1), (4, 4)]
     assert all(cell["ours"] > 0 for cell in report.throughput)

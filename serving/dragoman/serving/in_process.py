@@ -23,7 +23,7 @@ from dragoman.serving.engine import (
 from dragoman.serving.runtime.opening import ModelRuntime, open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
 
-__all__ = ["LoadedModel", "contract_of", "decode", "model_facts", "open_model"]
+__all__ = ["LoadedModel", "contract_of", "decode", "model_facts", "open_model", "run"]
 
 _SAMPLE = "This is a sentence to warm up with, long enough to be worth it."
 
@@ -58,7 +58,7 @@ class LoadedModel:
 
     def run(self, sequences: Many[Sequence]) -> None:
         """Decode all of them to their end."""
-        _run(self.engine, sequences)
+        run(self.engine, sequences)
 
 
 def decode(
@@ -70,15 +70,15 @@ def decode(
     """
     numbers = shortlists or [0] * len(sources)
     sequences = [Sequence(source, options, shortlist=number) for source, number in zip(sources, numbers, strict=True)]
-    _run(engine, sequences)
+    run(engine, sequences)
     for sequence in sequences:
         if sequence.error is not None:
             raise sequence.error
     return [sequence.hypotheses for sequence in sequences]
 
 
-def _run(engine: Engine, sequences: Many[Sequence]) -> None:
-    """Longest first, so that similar ones run side by side."""
+def run(engine: Engine, sequences: Many[Sequence]) -> None:
+    """Decode all of them to their end, longest first, so that similar ones run side by side."""
     pending = sorted(sequences, key=lambda sequence: sequence.source_tokens)
     while pending or engine.busy:
         _submit_some(engine, pending)
