@@ -19,8 +19,7 @@ def with_engines(exported: Exported, bundle: Path, precision: Precision = "fp32"
     shutil.copytree(exported.directory, bundle)
     read = exported.checkpoint
     graphs = tuple(graph for graph in exported.graphs if graph.lowering == "portable")
-    for name, path in read.tokenizer_plan.copied.items():
-        shutil.copyfile(path, bundle / name)
+    read.tokenizer_plan.write(bundle)
     files = {path.name: record_file(path) for path in bundle.iterdir() if path.name != MANIFEST_NAME}
     facts = (read.card, read.dimensions, read.tokens, read.generation, read.tokenizer)
     manifest = Manifest(SCHEMA_VERSION, "test", *facts, precision, ("tensorrt",), graphs, files)
@@ -33,7 +32,7 @@ def add_engines(bundle: Path) -> Manifest:
     manifest = read_manifest(bundle)
     engines, files = [], dict(manifest.files)
     for graph in manifest.graphs:
-        if graph.lowering != "portable" or graph.role == "forced":
+        if graph.lowering != "portable":
             continue
         name = f"{graph.role}.engine"
         (bundle / name).write_bytes(f"stands for {graph.file}".encode())

@@ -12,7 +12,7 @@ from dragoman.serving.engine import EngineLimits
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 from dragoman.serving.runtime.tensorrt.decoder import TensorRtDecoder
-from gpu_double import CudaDouble, TensorRtDouble, importing_doubles
+from gpu_double import CudaDouble, StandardDouble, importing_doubles
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Machine:
     bundle: Path
     manifest: Manifest
     cuda: CudaDouble
-    trt: TensorRtDouble
+    trt: StandardDouble
 
     def open(self, manifest: Manifest | None = None) -> TensorRtRuntime:
         importing = importing_doubles(self.cuda, self.trt)

@@ -5,6 +5,6 @@ address that is used must lie in memory that is alive at that point of the strea
 """
 
 from gpu_double.cuda import CudaDouble, Fault
-from gpu_double.tensorrt import TensorRtDouble, importing_doubles
+from gpu_double.tensorrt import StandardDouble, TensorRtDouble, importing_doubles
 
-__all__ = ["CudaDouble", "Fault", "TensorRtDouble", "importing_doubles"]
+__all__ = ["CudaDouble", "Fault", "StandardDouble", "TensorRtDouble", "importing_doubles"]

@@ -41,7 +41,13 @@ class CudaDouble:
     class cudaError_t(enum.IntEnum):
         cudaSuccess = 0
         cudaErrorMemoryAllocation = 2
+        cudaErrorInsufficientDriver = 35
+        cudaErrorDevicesUnavailable = 46
+        cudaErrorNoDevice = 100
         cudaErrorInvalidDevice = 101
+        cudaErrorSystemNotReady = 802
+        cudaErrorSystemDriverMismatch = 803
+        cudaErrorCompatNotSupportedOnDevice = 804
 
     class cudaMemcpyKind(enum.IntEnum):
         cudaMemcpyHostToHost = 0
@@ -57,8 +63,11 @@ class CudaDouble:
     class cudaMemPoolAttr(enum.IntEnum):
         cudaMemPoolAttrReleaseThreshold = 4
 
-    def __init__(self, *, devices: int = 1, capability: tuple[int, int] = (8, 6), total_bytes: int = 8 << 30) -> None:
-        self.devices, self.capability, self.total_bytes = devices, capability, total_bytes
+    def __init__(self, *capabilities: tuple[int, int], total_bytes: int = 8 << 30) -> None:
+        """A GPU for each of the compute capabilities; one of 8.6 if none is given."""
+        self.capabilities, self.total_bytes = capabilities or ((8, 6),), total_bytes
+        self.unusable = self.busy = 0  # what CUDA answers when it is asked for GPUs, or for a stream on one
+        self.driver_version, self.runtime_version = 13000, 13050
         self.memories: list[Memory] = []
         self.queue: list[Callable[[], None]] = []
         self.copied: list[tuple[str, int]] = []  # direction and bytes of every copy
@@ -99,16 +108,22 @@ class CudaDouble:
         return 0, self.cudaError_t(error).name.encode()
 
     def cudaGetDeviceCount(self) -> tuple[int, int]:
-        return 0, self.devices
+        return (self.unusable, None) if self.unusable else (0, len(self.capabilities))
+
+    def cudaDriverGetVersion(self) -> tuple[int, int]:
+        return 0, self.driver_version
+
+    def cudaRuntimeGetVersion(self) -> tuple[int, int]:
+        return 0, self.runtime_version
 
     def cudaSetDevice(self, device: int) -> tuple[int]:
-        if device >= self.devices:
+        if device >= len(self.capabilities):
             return (self.cudaError_t.cudaErrorInvalidDevice,)
         self._current.device = device
         return (0,)
 
     def cudaDeviceGetAttribute(self, attr: int, device: int) -> tuple[int, int]:
-        values = {75: self.capability[0], 76: self.capability[1], 115: 1}
+        values = {75: self.capabilities[device][0], 76: self.capabilities[device][1], 115: 1}
         return 0, values[int(attr)]
 
     def cudaDeviceGetDefaultMemPool(self, device: int) -> tuple[int, str]:
@@ -125,7 +140,7 @@ class CudaDouble:
 
     def cudaStreamCreateWithFlags(self, flags: int) -> tuple[int, int]:
         self._on_device()
-        return 0, 7
+        return (self.busy, None) if self.busy else (0, 7)
 
     def cudaMallocAsync(self, size: int, hStream: int) -> tuple[int, int]:
         self._on_device()

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 
 from dragoman.bundle.manifest import Engine, Graph, Manifest
 from gpu_double.cuda import CudaDouble, Fault, view
 
-VERSION = "1.7.1.116"
+VERSION, STANDARD_VERSION = "1.7.1.116", "11.4.0.106"
 
 
 class DataType(enum.Enum):
@@ -33,7 +34,7 @@ def scratch_needed(shapes: dict[str, tuple[int, ...]]) -> int:
 class ContextDouble:
     """IExecutionContext."""
 
-    def __init__(self, engine: EngineDouble, config: RuntimeConfigDouble) -> None:
+    def __init__(self, engine: EngineDouble, config: StandardRuntimeConfigDouble) -> None:
         self.engine, self.config = engine, config
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.at: dict[str, int] = {}
@@ -94,7 +95,7 @@ class ContextDouble:
 
         def work() -> None:
             scratch.poison()
-            feeds = {name: view(at[name], shapes[name], spec.dtype).copy() for name, spec in engine.inputs.items()}
+            feeds = {name: _computable(view(at[name], shapes[name], spec.dtype)) for name, spec in engine.inputs.items()}
             self._check_feeds(feeds)
             found = engine.session.run(list(engine.outputs), feeds)
             for (name, spec), value in zip(engine.outputs.items(), found, strict=True):
@@ -103,7 +104,7 @@ class ContextDouble:
 
         cuda.enqueue(work)
         cuda.launches += 1
-        if self.config.cuda_graph_strategy == "WHOLE_GRAPH_CAPTURE":
+        if getattr(self.config, "cuda_graph_strategy", None) == "WHOLE_GRAPH_CAPTURE":
             key = (*sorted(shapes.items()), *sorted(at.items()), self.scratch)
             engine.replays += key in self.captured
             self.captured.add(key)
@@ -128,6 +129,11 @@ class ContextDouble:
 
     def _check_feeds(self, feeds: dict[str, np.ndarray]) -> None:
         """A gather out of bounds reads foreign memory on a GPU; ONNX Runtime would say so, but not all of it."""
+        for name in ("source_ids", "tokens", "targets", "scored_tokens", "target_positions"):
+            if name in feeds and feeds[name].min() < 0:
+                raise Fault(f"{name} holds numbers that nobody wrote")
+        if "target_positions" in feeds:
+            assert feeds["target_positions"].max() < feeds["tokens"].shape[1], "a position that was not fed"
         if "parents" in feeds:
             assert feeds["parents"].min() >= 0
             assert feeds["parents"].max() < len(feeds["self_key_0"]), "a parent is no row of the past"
@@ -140,15 +146,20 @@ class ContextDouble:
                 raise Fault(f"{name} holds numbers that nobody wrote")
 
 
-class RuntimeConfigDouble:
-    """IRuntimeConfig."""
+class StandardRuntimeConfigDouble:
+    """IRuntimeConfig of the standard package."""
 
-    cuda_graph_strategy = "DISABLED"
-    dynamic_shapes_kernel_specialization_strategy = "LAZY"
     strategy = "STATIC"
 
     def set_execution_context_allocation_strategy(self, strategy: str) -> None:
         self.strategy = strategy
+
+
+class RuntimeConfigDouble(StandardRuntimeConfigDouble):
+    """IRuntimeConfig."""
+
+    cuda_graph_strategy = "DISABLED"
+    dynamic_shapes_kernel_specialization_strategy = "LAZY"
 
     def create_runtime_cache(self) -> object:
         return object()
@@ -164,9 +175,7 @@ class EngineDouble:
         self.cuda, self.entry, self.graph = cuda, entry, graph
         self.inputs = {spec.name: spec for spec in graph.inputs}
         self.outputs = {spec.name: spec for spec in graph.outputs}
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self.session = onnxruntime.InferenceSession(bundle / graph.file, options, providers=["CPUExecutionProvider"])
+        self.session = _session(bundle / graph.file, graph)
         self.num_optimization_profiles = len(entry.profiles)
         self.replays = 0  # runs that repeated a captured CUDA graph
         self.contexts: list[ContextDouble] = []
@@ -177,23 +186,20 @@ class EngineDouble:
     def get_tensor_location(self, name: str) -> str:
         return "DEVICE"
 
-    def create_runtime_config(self) -> RuntimeConfigDouble:
-        return RuntimeConfigDouble()
+    def create_runtime_config(self) -> StandardRuntimeConfigDouble:
+        return RuntimeConfigDouble() if self.entry.flavour == "tensorrt_rtx" else StandardRuntimeConfigDouble()
 
-    def create_execution_context(self, runtime_config: RuntimeConfigDouble) -> ContextDouble:
+    def create_execution_context(self, runtime_config: StandardRuntimeConfigDouble) -> ContextDouble:
         assert runtime_config.strategy == "USER_MANAGED"
         self.contexts.append(ContextDouble(self, runtime_config))
         return self.contexts[-1]
 
 
-class RuntimeDouble:
-    """Runtime: knows the engines of the bundles that it was told of."""
+class StandardRuntimeDouble:
+    """Runtime of the standard package: knows the engines of the bundles that it was told of."""
 
     def __init__(self, logger: object) -> None:
-        self.owner: TensorRtDouble
-
-    def get_engine_validity(self, buffer: bytes) -> tuple[str, int]:
-        return self.owner.validity
+        self.owner: StandardDouble
 
     def deserialize_cuda_engine(self, serialized_engine: bytes) -> EngineDouble | None:
         known = self.owner.known.get(bytes(serialized_engine))
@@ -204,26 +210,40 @@ class RuntimeDouble:
         return engine
 
 
+class RuntimeDouble(StandardRuntimeDouble):
+    """Runtime."""
+
+    def get_engine_validity(self, buffer: bytes) -> tuple[str, int]:
+        return self.owner.validity
+
+
+def _session(path: Path, graph: Graph) -> onnxruntime.InferenceSession:
+    """bfloat16 is computed as the verification does."""
+    if any(spec.dtype == "bfloat16" for spec in (*graph.inputs, *graph.outputs)):
+        from dragoman.export.verification.sessions import opened
+
+        return opened(path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _computable(array: np.ndarray) -> np.ndarray:
+    """A copy, of bfloat16 as float32."""
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array.copy()
+
+
 def _names(*names: str) -> Any:
     return types.SimpleNamespace(**{name: name for name in names}, __members__=dict.fromkeys(names))
 
 
-class TensorRtDouble:
-    """The module. `know` tells it which graph an engine file stands for."""
+class StandardDouble:
+    """The module `tensorrt`. `know` tells it which graph an engine file stands for."""
 
-    __version__ = VERSION
+    __version__ = STANDARD_VERSION
     DataType = DataType
     TensorLocation = _names("DEVICE", "HOST")
-    EngineValidity = _names("VALID", "SUBOPTIMAL", "INVALID")
     ExecutionContextAllocationStrategy = _names("STATIC", "ON_PROFILE_CHANGE", "USER_MANAGED")
-    CudaGraphStrategy = _names("DISABLED", "WHOLE_GRAPH_CAPTURE")
-    DynamicShapesKernelSpecializationStrategy = _names("LAZY", "EAGER", "NONE")
-    ComputeCapability = _names("SM75", "SM80", "SM86", "SM89", "SM120", "SM121")
-
-    class EngineInvalidityDiagnostics(enum.IntFlag):
-        VERSION_MISMATCH = 1
-        UNSUPPORTED_CC = 2
-        OLD_CUDA_DRIVER = 4
 
     class Logger:
         WARNING = 2
@@ -242,15 +262,35 @@ class TensorRtDouble:
             graph = manifest.graph(entry.role, "portable")
             self.known[(bundle / entry.file).read_bytes()] = bundle, entry, graph
 
-    def Runtime(self, logger: object) -> RuntimeDouble:
-        runtime = RuntimeDouble(logger)
+    def Runtime(self, logger: object) -> StandardRuntimeDouble:
+        runtime = self._runtime(logger)
         runtime.owner = self
         return runtime
 
+    _runtime: type[StandardRuntimeDouble] = StandardRuntimeDouble
 
-def importing_doubles(cuda: CudaDouble, trt: TensorRtDouble) -> Callable[[str], Any]:
+
+class TensorRtDouble(StandardDouble):
+    """The module `tensorrt_rtx_bindings`."""
+
+    __version__ = VERSION
+    EngineValidity = _names("VALID", "SUBOPTIMAL", "INVALID")
+    CudaGraphStrategy = _names("DISABLED", "WHOLE_GRAPH_CAPTURE")
+    DynamicShapesKernelSpecializationStrategy = _names("LAZY", "EAGER", "NONE")
+    ComputeCapability = _names("SM75", "SM80", "SM86", "SM89", "SM120", "SM121")
+
+    class EngineInvalidityDiagnostics(enum.IntFlag):
+        VERSION_MISMATCH = 1
+        UNSUPPORTED_CC = 2
+        OLD_CUDA_DRIVER = 4
+
+    _runtime = RuntimeDouble
+
+
+def importing_doubles(cuda: CudaDouble, trt: StandardDouble) -> Callable[[str], Any]:
     """What the runtime imports its libraries with."""
-    modules = {"cuda.bindings.runtime": cuda, "cuda.bindings.driver": cuda.driver, "tensorrt_rtx_bindings": trt}
+    bindings = "tensorrt_rtx_bindings" if isinstance(trt, TensorRtDouble) else "tensorrt"
+    modules = {"cuda.bindings.runtime": cuda, "cuda.bindings.driver": cuda.driver, bindings: trt}
 
     def importing(name: str) -> Any:
         if name not in modules:

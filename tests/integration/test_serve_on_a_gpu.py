@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.client import Translator
 from dragoman.search import DecodingOptions
+from dragoman.serving.engine import Sequence
+from dragoman.serving.engine.forced_decoding import Forcing
 from dragoman.serving.in_process import open_model
 from dragoman.serving.runtime.settings import RuntimeSettings
 from gpu_bundles import add_engines
@@ -46,6 +49,28 @@ def test_a_server_on_a_gpu_answers_as_the_cpu_does(server: Server, stock_bundle:
         assert caller.translate(TEXTS, beam_size=beam_size, max_length=40).best == wanted
     finally:
         caller.close()
+
+
+def test_scores_alignments_and_markup_work_on_a_gpu(server: Server, stock_bundle: Path) -> None:
+    """Through the engine of forced decoding."""
+    source, target = TEXTS[0], "Wo ist der Bahnhof?"
+    model = open_model(stock_bundle, RuntimeSettings(threads=1))
+    ids = tuple(model.tokenizer.encode(source))
+    forced = Sequence(ids, forcing=Forcing(targets=((*model.tokenizer.encode_target(target), model.manifest.tokens.eos),)))
+    model.run([forced])
+    with Translator(server.grpc) as translator:
+        score = translator.score(source, target)
+        aligned = translator.translate(source, alignment=True)
+        page = translator.translate("Where is <b>the station</b>?", format="html")
+    assert [token.log_probability for token in score.tokens] == pytest.approx(forced.forced[0].log_probs.tolist(), abs=1e-4)
+    assert aligned.alignment
+    assert page.text == "Wo ist <b>der Bahnhof</b>?"
+
+
+def test_glossaries_are_enforced_on_a_gpu(server: Server) -> None:
+    with Translator(server.grpc) as translator:
+        answer = translator.translate(TEXTS[0], glossary={"station": "Haltestelle"}, beam_size=4)
+    assert "Haltestelle" in answer.text
 
 
 def test_its_metrics_are_those_of_every_server(server: Server) -> None:

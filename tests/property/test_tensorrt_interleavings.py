@@ -9,20 +9,22 @@ import gc
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.bundle.manifest import Manifest
 from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded
-from dragoman.search import DecodingOptions, Hypothesis
+from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Finished, Sequence
+from dragoman.serving.engine.forced_decoding import Forcing
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.runtime.portable import PortableRuntime
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.runtime.tensorrt import TensorRtRuntime
-from exported_graphs import Exported
+from exported_graphs import Exported, export
 from gpu_bundles import with_engines
 from gpu_double import CudaDouble, TensorRtDouble, importing_doubles
 from stepped_engine import check_invariants
@@ -43,13 +45,13 @@ class Gpu:
         self.cpu = PortableRuntime(bundle, manifest, RuntimeSettings(threads=1))
         self.alone = cache(self._alone)
 
-    def _alone(self, source: tuple[int, ...], options: DecodingOptions) -> tuple[Hypothesis, ...]:
+    def _alone(self, source: tuple[int, ...], options: DecodingOptions, forcing: Forcing | None) -> Sequence:
         world = World(self, self.cpu, EngineLimits())
-        sequence = Sequence(source, options)
+        sequence = Sequence(source, options, forcing=forcing)
         world.engine.submit(sequence)
         world.finish()
         assert sequence.error is None
-        return sequence.hypotheses
+        return sequence
 
 
 class World:
@@ -74,10 +76,25 @@ class World:
         raise AssertionError("the engine does not come to an end")
 
 
+SHORTLIST = (0, *range(3, 50, 2))
+
+
 @pytest.fixture(scope="module")
 def gpu(tiny_fp32: Exported, tmp_path_factory: pytest.TempPathFactory) -> Gpu:
     bundle = tmp_path_factory.mktemp("gpu") / "bundle"
     return Gpu(bundle, with_engines(tiny_fp32, bundle))
+
+
+@pytest.fixture(scope="module")
+def short_gpu(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Gpu:
+    """With a shortlist."""
+    directory = tmp_path_factory.mktemp("gpu")
+    return Gpu(
+        directory / "bundle",
+        with_engines(
+            export(directory / "graphs", tiny_checkpoint, ("portable",), shortlist=SHORTLIST), directory / "bundle"
+        ),
+    )
 
 
 @st.composite
@@ -90,6 +107,7 @@ def some_options(draw: st.DrawFn) -> DecodingOptions:
         max_length=longest,
         min_length=draw(st.integers(0, longest)),
         no_repeat_ngram_size=draw(st.sampled_from([0, 0, 2])),
+        phrases=draw(st.sampled_from([(), (), (((9, 2),),), (((4,), (5, 6)), ((7,),))])) if width > 1 else (),
         bad_words=draw(st.sampled_from([((52,),), ((52,), (3, 4))])),
         prefix=draw(st.sampled_from([(), (), (5,)])),
         sampling=width == 1 and draw(st.booleans()),
@@ -101,7 +119,13 @@ def some_options(draw: st.DrawFn) -> DecodingOptions:
 SOURCES = st.lists(st.integers(1, 51), min_size=1, max_size=31).map(tuple)
 ARRIVAL = st.tuples(
     st.just("submit"),
-    st.tuples(SOURCES, some_options(), st.sampled_from(["interactive", "batch"]), st.none() | st.integers(0, 20)),
+    st.tuples(
+        SOURCES,
+        some_options(),
+        st.sampled_from(["interactive", "batch"]),
+        st.none() | st.integers(0, 20),
+        st.sampled_from([None, None, Forcing(), Forcing(targets=((7, 9, 0), (5,)))]),
+    ),
 )
 ACTIONS = st.lists(
     ARRIVAL | st.tuples(st.just("step"), st.integers(1, 6)) | st.tuples(st.just("cancel"), st.integers(0, 30)), max_size=30
@@ -110,15 +134,27 @@ ACTIONS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(actions=ACTIONS)
-def test_every_sequence_gets_the_tokens_of_the_cpu(gpu: Gpu, actions: list) -> None:
+def test_every_sequence_gets_the_tokens_and_scores_of_the_cpu(gpu: Gpu, actions: list) -> None:
+    play(gpu, actions)
+
+
+@settings(max_examples=20, deadline=None)
+@given(actions=ACTIONS)
+def test_so_it_does_with_a_shortlist(short_gpu: Gpu, actions: list) -> None:
+    play(short_gpu, actions)
+
+
+def play(gpu: Gpu, actions: list) -> None:
     world = World(gpu, gpu.runtime)
     accepted: dict[int, Sequence] = {}
     cancelled: set[Sequence] = set()
     for number, (kind, what) in enumerate(actions):
         if kind == "submit":
-            source, options, priority, patience = what
+            source, options, priority, patience, forcing = what
             deadline_s = None if patience is None else world.now_s + patience
-            sequence = Sequence(source, options, priority=priority, deadline_s=deadline_s, owner=options)
+            sequence = Sequence(
+                source, options, priority=priority, deadline_s=deadline_s, forcing=forcing, owner=(options, forcing)
+            )
             try:
                 world.engine.submit(sequence)
             except (Overloaded, InvalidRequest):
@@ -138,10 +174,14 @@ def test_every_sequence_gets_the_tokens_of_the_cpu(gpu: Gpu, actions: list) -> N
             assert sequence in cancelled or sequence.deadline_s is not None
             continue
         assert sequence.error is None
-        answers = zip(sequence.hypotheses, gpu.alone(sequence.source, sequence.owner), strict=True)
-        for ours, wanted in answers:
+        alone = gpu.alone(sequence.source, *sequence.owner)
+        for ours, wanted in zip(sequence.hypotheses, alone.hypotheses, strict=True):
             assert ours.tokens == wanted.tokens
             assert ours.score == pytest.approx(wanted.score, abs=1e-4)
+        for read, expected in zip(sequence.forced, alone.forced, strict=True):
+            assert read.tokens == expected.tokens
+            np.testing.assert_allclose(read.log_probs, expected.log_probs, atol=1e-4)
+            np.testing.assert_allclose(read.alignment, expected.alignment, atol=1e-4)
     world.engine.close()
 
 

@@ -13,6 +13,7 @@ examples:
   dragoman build-engines bundles/en-de
   dragoman build-engines bundles/en-de --compute-capability 8.9
   dragoman build-engines bundles/en-de --max-batch 256 --max-beam-size 8
+  dragoman build-engines bundles/en-de --without-scores
   dragoman build-engines bundles/en-de --flavour tensorrt     (on the GPU that will run them: Hopper, B200)
 
 Built from the bundle's portable graphs, which are not touched; no checkpoint and no GPU is needed. If the build fails, or
@@ -53,6 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the largest --max-beam-size that a server may have (default: %(default)s)",
     )
+    add(
+        "--without-scores",
+        action="store_true",
+        help="leave out the engine that scores and aligns given targets, and with it alignments and the exact places of "
+        "markup: it holds the decoder's weights in the GPU's memory a second time",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     capabilities = parse_capabilities(arguments.compute_capability) if arguments.compute_capability else None
     limits = EngineLimits(max_batch=arguments.max_batch, max_beams=arguments.max_beam_size)
-    options = EngineOptions(arguments.flavour, capabilities, limits)
+    options = EngineOptions(arguments.flavour, capabilities, limits, scores=not arguments.without_scores)
     with interrupted_by_sigterm(), TerminalStages(Console(stderr=True)) as stages:
         manifest = rebuild_engines(arguments.bundle, options, stages)
     console = Console()

@@ -13,15 +13,22 @@ import pytest
 
 from dragoman import native
 from dragoman.bundle.manifest import Lowering, Precision
+from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.progress import QuietStages
-from dragoman.export.tensorrt import EngineLimits, EngineOptions, build_engines
+from dragoman.export.tensorrt import EngineLimits as EngineSizes
+from dragoman.export.tensorrt import EngineOptions, build_engines
 from dragoman.export.verification import exported as exported_module
 from dragoman.export.verification import forced as forced_module
 from dragoman.export.verification import sessions
 from dragoman.export.verification.eager import EagerModel
 from dragoman.export.verification.exported import GraphModel
 from dragoman.export.verification.original import HuggingFaceModel
+from dragoman.serving.engine import Engine, EngineLimits
+from dragoman.serving.in_process import LoadedModel, model_facts
+from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 from exported_graphs import Exported, export
+from gpu_bundles import with_engines
+from gpu_double import CudaDouble, TensorRtDouble, importing_doubles
 from random_families import FAMILIES
 from random_marian import marian_config, marian_weights, write_marian
 
@@ -60,6 +67,7 @@ def test_graphs_give_the_answers_of_hugging_face(
     )
     if lowering == "portable" and family in BUILT:
         engines_build(exported)
+    on_gpu = runtime_on_the_double(exported, tmp_path / "bundle") if lowering == "portable" else None
     original = HuggingFaceModel(directory, checkpoint.tokens)
     generator = np.random.default_rng(5)
     batch = [[*generator.integers(110, 250, length).tolist(), checkpoint.tokens.eos] for length in (3, 7, 12, 25)]
@@ -68,6 +76,8 @@ def test_graphs_give_the_answers_of_hugging_face(
         expected = original.generate(batch, options)
         assert [answer.tokens for answer in graphs.generate(batch, options)] == expected
         assert [graphs.generate([source], options)[0].tokens for source in batch] == expected
+        if on_gpu is not None:
+            assert [answer[0].tokens for answer in on_gpu.decode([tuple(source) for source in batch], options)] == expected
         for source, target in zip(batch, expected, strict=True):
             log_probs = original.log_probs(source, target)[np.arange(len(target)), list(target)]
             np.testing.assert_allclose(graphs.scored(source, target), log_probs, atol=1e-4)
@@ -132,8 +142,20 @@ def test_in_lower_precision_an_answer_is_the_same_alone_and_in_a_batch(
         assert worst < {"fp16": 0.05, "int8": 3.0}[precision]
 
 
+def runtime_on_the_double(exported: Exported, bundle: Path) -> LoadedModel:
+    """The engine, on the double of a GPU."""
+    manifest = with_engines(exported, bundle)
+    cuda = CudaDouble((8, 6))
+    trt = TensorRtDouble(cuda)
+    trt.know(bundle, manifest)
+    runtime = TensorRtRuntime(bundle, manifest, importing=importing_doubles(cuda, trt))
+    limits, facts = EngineLimits(max_rows=16, max_beam_size=4), model_facts(manifest)
+    tokenizer = open_tokenizer(bundle, manifest.tokenizer, manifest.tokens)
+    return LoadedModel(manifest, tokenizer, Engine(runtime, facts, limits), runtime.contract(limits, facts))
+
+
 def engines_build(exported: Exported) -> None:
-    """TensorRT takes both graphs: here, because tracing them takes longer than building does."""
+    """TensorRT takes all graphs: here, because tracing them takes longer than building does."""
     if importlib.util.find_spec("tensorrt_rtx_bindings") is None:
         return
     engines = build_engines(
@@ -141,10 +163,10 @@ def engines_build(exported: Exported) -> None:
         exported.graphs,
         dimensions=exported.checkpoint.dimensions,
         precision="fp32",
-        options=EngineOptions(limits=EngineLimits(max_batch=8, max_beams=4, cache_buckets=())),
+        options=EngineOptions(limits=EngineSizes(max_batch=8, max_beams=4, cache_buckets=())),
         stages=QuietStages(),
     )
-    assert {engine.role for engine in engines} == {"encoder", "decoder"}
+    assert {engine.role for engine in engines} == {"encoder", "decoder", "forced"}
     assert all(engine.compute_capabilities[0] == "8.0" for engine in engines)
 
 

@@ -41,7 +41,7 @@ def test_rebuilt_engines_take_the_place_of_the_old_ones(bundle: Path) -> None:
     assert read_manifest(bundle) == rebuilt
     check_files(bundle, rebuilt)
     assert {engine.role: engine.version for engine in rebuilt.engines} == dict.fromkeys(
-        ("encoder", "decoder"), trt.__version__
+        ("encoder", "decoder", "forced"), trt.__version__
     )
     assert {path.name for path in bundle.iterdir()} == {*rebuilt.files, "manifest.json"}
     assert not {engine.file for engine in before.engines} & set(rebuilt.files)
@@ -134,6 +134,17 @@ def test_the_command_rebuilds_and_says_how_to_serve(bundle: Path, capsys: pytest
     manifest: Manifest = read_manifest(bundle)
     assert {engine.compute_capabilities for engine in manifest.engines} == {("8.9",)}
     assert "tensorrt" in json.loads((bundle / "manifest.json").read_text())["targets"]
+
+
+def test_engines_without_scores_are_two(bundle: Path) -> None:
+    with_scores = rebuild_engines(bundle, SMALL, QuietStages())
+    assert {engine.role for engine in with_scores.engines} == {"encoder", "decoder", "forced"}
+    command = ["build-engines", str(bundle), "--compute-capability", "8.6", "--max-batch", "4", "--max-beam-size", "2"]
+    assert main([*command, "--without-scores"]) == 0
+    manifest = read_manifest(bundle)
+    assert {engine.role for engine in manifest.engines} == {"encoder", "decoder"}
+    assert len(list(bundle.glob("*.engine"))) == 2
+    check_files(bundle, manifest)
 
 
 def test_impossible_sizes_are_refused() -> None:

@@ -16,7 +16,7 @@ from dragoman.export.graphs import build_graphs, describe
 from dragoman.export.lowering import PortableLowering, trace
 from dragoman.export.progress import QuietStages
 from dragoman.export.tensorrt import EngineOptions, build_engines
-from exported_graphs import Exported
+from exported_graphs import Exported, export
 from forced_steps import random_workload
 from random_marian import write_marian
 
@@ -34,13 +34,20 @@ def tiny_qdq(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) ->
     return Exported(checkpoint, directory, graphs)
 
 
-def engines_of(exported: Exported, precision: Precision) -> dict[str, Engine]:
+@pytest.fixture(scope="module")
+def tiny_short(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
+    """With a shortlist."""
+    directory = tmp_path_factory.mktemp("short") / "graphs"
+    return export(directory, tiny_checkpoint, ("portable",), "fp16", shortlist=(0, *range(3, 50, 2)))
+
+
+def engines_of(exported: Exported, precision: Precision, *capabilities: str) -> dict[str, Engine]:
     built = build_engines(
         exported.directory,
         exported.graphs,
         dimensions=exported.checkpoint.dimensions,
         precision=precision,
-        options=EngineOptions(),
+        options=EngineOptions(compute_capabilities=capabilities or None),
         stages=QuietStages(),
     )
     return {engine.role: engine for engine in built}
@@ -48,20 +55,32 @@ def engines_of(exported: Exported, precision: Precision) -> dict[str, Engine]:
 
 @pytest.mark.parametrize(
     ("fixture", "precision", "oldest"),
-    [("tiny_fp32", "fp32", "8.0"), ("tiny_fp16", "fp16", "7.5"), ("tiny_qdq", "int8", "7.5")],
+    [
+        ("tiny_fp32", "fp32", "8.0"),
+        ("tiny_fp16", "fp16", "7.5"),
+        ("tiny_qdq", "int8", "7.5"),
+        ("tiny_bf16", "bf16", "8.0"),
+    ],
 )
-def test_both_graphs_become_engines_for_every_gpu_that_can_run_them(
+def test_all_graphs_become_engines_for_every_gpu_that_can_run_them(
     fixture: str, precision: Precision, oldest: str, request: pytest.FixtureRequest
 ) -> None:
     exported: Exported = request.getfixturevalue(fixture)
     engines = engines_of(exported, precision)
-    assert set(engines) == {"encoder", "decoder"}
+    assert set(engines) == {"encoder", "decoder", "forced"}
     for engine in engines.values():
         assert (exported.directory / engine.file).stat().st_size > 100_000
         assert engine.compute_capabilities[0] == oldest
         assert engine.precision == precision
     names = [profile.name for profile in engines["decoder"].profiles]
     assert names == ["greedy, cache 32", "beams, cache 32"]  # the model's longest target
+
+
+def test_graphs_with_a_shortlist_become_engines(tiny_short: Exported) -> None:
+    engines = engines_of(tiny_short, "fp16", "7.5")
+    assert set(engines) == {"encoder", "decoder", "forced"}
+    whole, short = 53, 25  # rows of the projection
+    assert tiny_short.graph("decoder", "portable").max_candidates == short < whole
 
 
 def test_every_linear_layer_of_a_portable_int8_graph_is_quantised(tiny_qdq: Exported) -> None:

@@ -47,6 +47,19 @@ DECODER = Graph(
         TensorSpec("cross_key_0", "float32", ("groups", 2, "source", 4)),
         TensorSpec("self_key_0", "float32", ("past_rows", 2, "cache", 4)),
         TensorSpec("parents", "int64", ("rows",)),
+        TensorSpec("scored_tokens", "int64", ("rows", "scored_tokens")),
+    ),
+    outputs=(),
+)
+FORCED = Graph(
+    role="forced",
+    lowering="portable",
+    file="forced.portable.onnx",
+    opset=18,
+    inputs=(
+        TensorSpec("tokens", "int64", ("batch", "target")),
+        TensorSpec("targets", "int64", ("batch", "piece")),
+        TensorSpec("cross_key_0", "float32", ("batch", 2, "source", 4)),
     ),
     outputs=(),
 )
@@ -69,6 +82,18 @@ def test_greedy_rows_and_beams_have_profiles_of_their_own() -> None:
     greedy, beams = profiles_of(DECODER, DIMENSIONS, EngineLimits(max_batch=64, max_beams=8, cache_buckets=()))
     assert (greedy.minimum["tokens"], greedy.maximum["tokens"]) == ((1, 1), (64, 1))
     assert (beams.minimum["tokens"], beams.maximum["tokens"]) == ((1, 2), (32, 8))
+
+
+def test_greedy_rows_score_no_chosen_tokens_and_beams_do() -> None:
+    greedy, beams = profiles_of(DECODER, DIMENSIONS, EngineLimits(cache_buckets=()))
+    assert greedy.maximum["scored_tokens"][1] == 1
+    assert beams.minimum["scored_tokens"][1] == beams.usual["scored_tokens"][1] == 1
+    assert beams.maximum["scored_tokens"][1] == 128
+
+
+def test_forced_decoding_reads_whole_targets_and_tells_a_piece() -> None:
+    (profile,) = profiles_of(FORCED, DIMENSIONS, EngineLimits())
+    assert profile.maximum == {"tokens": (1, 200), "targets": (1, 64), "cross_key_0": (1, 2, 100, 4)}
 
 
 @pytest.mark.parametrize("which", ["minimum", "usual", "maximum"])
@@ -163,16 +188,26 @@ def test_a_package_whose_library_is_broken_is_a_build_error(monkeypatch: pytest.
 
 
 def test_fp32_products_leave_turing_out() -> None:
-    assert chosen_capabilities(RTX, EngineOptions(), fp32_products=True) == ("8.6", "12.0")
+    assert chosen_capabilities(RTX, EngineOptions(), wide_products=["fp32"]) == ("8.6", "12.0")
 
 
 def test_fp16_engines_are_built_for_every_gpu() -> None:
-    assert chosen_capabilities(RTX, EngineOptions(), fp32_products=False) == ("7.5", "8.6", "12.0")
+    assert chosen_capabilities(RTX, EngineOptions()) == ("7.5", "8.6", "12.0")
 
 
 def test_asking_for_fp32_on_turing_is_refused() -> None:
     with pytest.raises(EngineBuildError, match=r"7\.5 can't multiply matrices in fp32"):
-        chosen_capabilities(RTX, EngineOptions(compute_capabilities=("7.5", "8.6")), fp32_products=True)
+        chosen_capabilities(RTX, EngineOptions(compute_capabilities=("7.5", "8.6")), wide_products=["fp32"])
+
+
+@pytest.mark.parametrize("wide", ["fp32", "bfloat16"])
+def test_standard_tensorrt_multiplies_in_fp32_on_turing_and_never_in_bfloat16(wide: str) -> None:
+    turing = Toolchain("tensorrt", "11.4", ("7.5",))
+    if wide == "fp32":
+        assert chosen_capabilities(turing, EngineOptions("tensorrt"), wide_products=[wide]) == ("7.5",)
+        return
+    with pytest.raises(EngineBuildError, match=r"7\.5 can't multiply matrices in bfloat16 with tensorrt "):
+        chosen_capabilities(turing, EngineOptions("tensorrt"), wide_products=[wide])
 
 
 def test_the_shares_of_nested_phases_add_up() -> None:

@@ -14,7 +14,7 @@ from dragoman.serving.engine import EngineLimits
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.runtime.tensorrt import TensorRtRuntime
-from gpu_double import CudaDouble, importing_doubles
+from gpu_double import CudaDouble, StandardDouble, importing_doubles
 from gpu_machine import Machine, step
 
 MakeMachine = Callable[[CudaDouble], Machine]
@@ -31,14 +31,35 @@ def test_an_engine_of_another_release_is_refused_with_the_command_that_rebuilds_
         machine.open(changed(machine.manifest, version="1.6.0.1"))
 
 
+def test_engines_of_the_standard_package_give_the_same_tokens(machine: Machine) -> None:
+    """On a GPU that TensorRT-RTX does not know, without anything that only TensorRT-RTX has."""
+    manifest = changed(
+        machine.manifest, flavour="tensorrt", version=StandardDouble.__version__, compute_capabilities=("9.0",)
+    )
+    cuda = CudaDouble((9, 0))
+    standard = StandardDouble(cuda)
+    standard.know(machine.bundle, manifest)
+    decoders = machine.decoder(), Machine(machine.bundle, manifest, cuda, standard).decoder()
+    for position in (1, 2):
+        tokens = [step(decoder, position, [[1, 0], [0, 0]]).tolist() for decoder in decoders]
+        assert tokens[0] == tokens[1]
+
+
+def test_an_engine_of_another_release_of_the_standard_package_is_refused(machine: Machine) -> None:
+    manifest = changed(machine.manifest, flavour="tensorrt", version="10.9.0.34", compute_capabilities=("9.0",))
+    other = Machine(machine.bundle, manifest, CudaDouble((9, 0)), StandardDouble(CudaDouble()))
+    with pytest.raises(BundleError, match=r"built by tensorrt 10\.9.*build-engines .* --flavour tensorrt"):
+        other.open()
+
+
 def test_an_engine_for_another_gpu_is_refused(make_machine: MakeMachine) -> None:
-    machine = make_machine(CudaDouble(capability=(8, 9)))
+    machine = make_machine(CudaDouble((8, 9)))
     with pytest.raises(BundleError, match=r"compute capability 8\.0, 8\.6, and GPU 0 has 8\.9; .*build-engines"):
         machine.open()
 
 
 def test_a_gpu_that_tensorrt_rtx_does_not_know_needs_the_standard_package(make_machine: MakeMachine) -> None:
-    machine = make_machine(CudaDouble(capability=(9, 0)))
+    machine = make_machine(CudaDouble((9, 0)))
     with pytest.raises(BundleError, match=r"tensorrt-standard.*build-engines .* --flavour tensorrt"):
         machine.open()
 
@@ -80,9 +101,56 @@ def test_a_bundle_for_the_cpu_must_be_exported_again(machine: Machine) -> None:
         machine.open(dataclasses.replace(machine.manifest, engines=(), graphs=()))
 
 
-def test_a_machine_without_a_gpu_is_told_so(make_machine: MakeMachine) -> None:
-    with pytest.raises(ServeError, match=r"needs an NVIDIA GPU.*--device cpu"):
-        make_machine(CudaDouble(devices=0)).open()
+ERRORS = CudaDouble.cudaError_t
+
+
+@pytest.mark.parametrize(
+    ("error", "driver", "way_out"),
+    [
+        (
+            ERRORS.cudaErrorInsufficientDriver,
+            0,
+            "there is no driver: install NVIDIA's; containers need its container toolkit",
+        ),
+        (ERRORS.cudaErrorInsufficientDriver, 12040, r"the driver supports CUDA 12\.4, .* need CUDA 13: update the driver"),
+        (ERRORS.cudaErrorNoDevice, 13000, "containers need --gpus, CUDA_VISIBLE_DEVICES .* MIG"),
+        (ERRORS.cudaErrorSystemNotReady, 13000, "start nvidia-fabricmanager"),
+        (ERRORS.cudaErrorSystemDriverMismatch, 13000, "different releases: reboot"),
+        (ERRORS.cudaErrorCompatNotSupportedOnDevice, 13000, "cuda-compat"),
+        (ERRORS.cudaErrorInvalidDevice, 13000, "cudaErrorInvalidDevice; nvidia-smi may say more"),
+    ],
+)
+def test_a_machine_whose_gpus_cuda_can_not_use_is_told_why(
+    make_machine: MakeMachine, error: int, driver: int, way_out: str
+) -> None:
+    cuda = CudaDouble()
+    cuda.unusable, cuda.driver_version = error, driver
+    with pytest.raises(ServeError, match=rf"needs an NVIDIA GPU.*{way_out}.*--device cpu"):
+        make_machine(cuda).open()
+
+
+def test_a_gpu_that_another_process_has_for_itself_is_told_so(make_machine: MakeMachine) -> None:
+    cuda = CudaDouble()
+    cuda.busy = ERRORS.cudaErrorDevicesUnavailable
+    with pytest.raises(ServeError, match=r"can't use GPU 0 .*another process has the GPU for itself"):
+        make_machine(cuda).open()
+
+
+def test_a_gpu_that_is_too_old_for_tensorrt_is_told_so(make_machine: MakeMachine) -> None:
+    with pytest.raises(BundleError, match=r"GPU 0 has 7\.0; no TensorRT of today runs there: take a GPU of 7\.5 or newer"):
+        make_machine(CudaDouble((7, 0))).open()
+
+
+def test_of_two_gpus_the_one_that_the_engines_are_for_is_named(make_machine: MakeMachine) -> None:
+    with pytest.raises(BundleError, match=r"GPU 0 has 9\.0; --gpu 1 can run it, or build it anew"):
+        make_machine(CudaDouble((9, 0), (8, 6))).open()
+
+
+def test_weights_that_do_not_fit_are_not_loaded(make_machine: MakeMachine) -> None:
+    machine = make_machine(CudaDouble(total_bytes=16))
+    with pytest.raises(ServeError, match=r"MiB free, and encoder\.engine alone has .* --gpu"):
+        machine.open()
+    assert not machine.trt.engines
 
 
 def test_a_gpu_that_is_not_there_is_told_so(machine: Machine) -> None:

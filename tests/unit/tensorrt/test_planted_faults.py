@@ -121,7 +121,7 @@ def test_a_past_that_does_not_swap_gives_other_tokens(machine: Machine, monkeypa
 
 def test_a_buffer_that_was_given_back_is_caught(machine: Machine) -> None:
     decoder = machine.decoder()
-    decoder._best.clear()
+    decoder._told.clear()
     with pytest.raises((Fault, KeyError)):
         step(decoder, 1)
 

@@ -13,7 +13,7 @@ from dragoman.export.progress import Advance, Stages
 from dragoman.export.tensorrt.apart import run_apart
 from dragoman.export.tensorrt.compilation import Job
 from dragoman.export.tensorrt.options import EngineOptions
-from dragoman.export.tensorrt.products import multiplies_in_fp32
+from dragoman.export.tensorrt.products import wide_products
 from dragoman.export.tensorrt.profiles import profiles_of
 from dragoman.export.tensorrt.toolchain import chosen_capabilities, find_toolchain
 
@@ -36,12 +36,13 @@ def build_engines(
     """Build the portable graphs in `directory` and write the engines to `output`, beside them if it is None; a stage an
     engine."""
     toolchain = find_toolchain(options)
-    portable = [graph for graph in graphs if graph.lowering == "portable" and graph.role != "forced"]
+    left_out = () if options.scores else ("forced",)
+    portable = [graph for graph in graphs if graph.lowering == "portable" and graph.role not in left_out]
     if not portable:
         raise EngineBuildError("engines are built from the portable graphs, and the export made none")
     # One answer for all engines of a bundle: a server loads them together, on one GPU.
-    fp32_products = any(multiplies_in_fp32(directory / graph.file) for graph in portable)
-    capabilities = chosen_capabilities(toolchain, options, fp32_products=fp32_products)
+    wide = sorted({kind for graph in portable for kind in wide_products(directory / graph.file)})
+    capabilities = chosen_capabilities(toolchain, options, wide_products=wide)
     engines = []
     for graph in portable:
         job = Job(

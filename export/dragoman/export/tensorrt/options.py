@@ -46,6 +46,8 @@ class EngineOptions:
     flavour: Flavour | None = None
     compute_capabilities: tuple[str, ...] | None = None
     limits: EngineLimits = field(default_factory=EngineLimits)
+    scores: bool = True
+    """Whether the graph of forced decoding gets an engine, which holds the decoder's weights a second time."""
 
     def __post_init__(self) -> None:
         if (

@@ -14,6 +14,13 @@ __all__ = ["profiles_of"]
 USUAL_BATCH = 8
 USUAL_BEAMS = 4
 USUAL_SOURCE_TOKENS = 32
+USUAL_TARGET_TOKENS = 32
+
+MOST_SCORED_TOKENS = 128
+"""Tokens of a row whose log-probabilities a step of a beam gives besides the best ones; the step is repeated for more."""
+
+FORCED_TOKENS = 64
+"""Of a target that is read, so many are told in one run: logits of whole targets are large."""
 
 
 class _Range(NamedTuple):
@@ -28,19 +35,26 @@ class _Range(NamedTuple):
 
 
 ONE = _Range(1, 1, 1)
+SCORED = _Range(1, 1, MOST_SCORED_TOKENS)
 
 
 def profiles_of(graph: Graph, dimensions: Dimensions, limits: EngineLimits) -> tuple[Profile, ...]:
-    """One profile for an encoder; for a decoder one a cache bucket and width: greedy rows, and beams."""
+    """One profile for an encoder and for forced decoding; for a decoder one a cache bucket and width: greedy rows, and
+    beams."""
     source_tokens = _allowed_source_tokens(dimensions, limits)
-    source = _Range(1, min(USUAL_SOURCE_TOKENS, source_tokens), source_tokens)
-    batch = _Range(1, min(USUAL_BATCH, limits.max_batch), limits.max_batch)
+    source = _up_to(source_tokens, USUAL_SOURCE_TOKENS)
+    batch = _up_to(limits.max_batch, USUAL_BATCH)
     if graph.role == "encoder":
         return (_profile(graph, "all", {"batch": batch, "source": source}),)
+    if graph.role == "forced":
+        target = _up_to(dimensions.max_target_tokens, USUAL_TARGET_TOKENS)
+        piece = _up_to(min(FORCED_TOKENS, dimensions.max_target_tokens), USUAL_TARGET_TOKENS)
+        return (_profile(graph, "all", {"batch": ONE, "target": target, "piece": piece, "source": source}),)
     profiles: list[Profile] = []
     for kind, groups, width in _widths(limits):
         rows = groups.times(width)
         ranges = {"groups": groups, "width": width, "rows": rows, "past_rows": rows, "source": source}
+        ranges["scored_tokens"] = ONE if width == ONE else SCORED  # a greedy search has no phrases
         profiles += [
             _profile(graph, f"{kind}, cache {cache.maximum}", {**ranges, "cache": cache})
             for cache in _cache_ranges(dimensions, limits)
@@ -50,11 +64,15 @@ def profiles_of(graph: Graph, dimensions: Dimensions, limits: EngineLimits) -> t
 
 def _widths(limits: EngineLimits) -> Iterator[tuple[str, _Range, _Range]]:
     """How many sequences of how many rows: `max_batch` rows of one sequence each; beams of two take half as many."""
-    yield "greedy", _Range(1, min(USUAL_BATCH, limits.max_batch), limits.max_batch), ONE
+    yield "greedy", _up_to(limits.max_batch, USUAL_BATCH), ONE
     if limits.max_beams > 1:
         most = max(limits.max_batch // 2, 1)
         width = _Range(2, min(USUAL_BEAMS, limits.max_beams), limits.max_beams)
-        yield "beams", _Range(1, min(USUAL_BATCH, most), most), width
+        yield "beams", _up_to(most, USUAL_BATCH), width
+
+
+def _up_to(most: int, usual: int) -> _Range:
+    return _Range(1, min(usual, most), most)
 
 
 def _allowed_source_tokens(dimensions: Dimensions, limits: EngineLimits) -> int:

@@ -22,7 +22,10 @@ __all__ = ["ForcedDecoding", "ForcedTarget", "Forcing"]
 
 Slices = Generator[None, None, None]
 
-MISSING = "this bundle has no graph for scores and alignments; export the checkpoint again with this version of dragoman"
+MISSING = (
+    "this bundle has nothing to score and align with; export the checkpoint again with this version of dragoman, or, for "
+    "--device tensorrt, run `dragoman build-engines` without --without-scores"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class BundleSessions:
     ) -> None:
         """`operators` is a library of custom operators that the graphs need."""
         if manifest.precision == "bf16":
-            raise BundleError(f"{bundle} is in bf16, which only --device tensorrt runs; export the checkpoint in fp32 or int8")
+            raise BundleError(f"{bundle} is in bf16, which only --device tensorrt runs; export it in fp32 or int8")
         check_files(bundle, manifest)
         self._bundle, self._manifest, self._settings = bundle, manifest, settings
         self._threads, self._operators = threads, operators

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dragoman.bundle.manifest import Engine, Manifest, TensorSpec
+from dragoman.bundle.manifest import Engine, Manifest, Role, TensorSpec
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.runtime.tensorrt.device import Device
 
@@ -22,6 +22,7 @@ __all__ = ["MODULES", "Bindings", "engines_of", "import_cuda"]
 MODULES = {"tensorrt_rtx": "tensorrt_rtx_bindings", "tensorrt": "tensorrt"}
 _EXTRAS = {"tensorrt_rtx": "tensorrt", "tensorrt": "tensorrt-standard"}
 _DATA_TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int64": "INT64", "int32": "INT32"}
+_OLDEST = (7, 5)
 
 Import = Callable[[str], Any]
 
@@ -32,10 +33,16 @@ def import_cuda(importing: Import = importlib.import_module) -> tuple[Any, Any]:
     return runtime, driver
 
 
-def engines_of(manifest: Manifest, bundle: Path) -> dict[str, Engine]:
+def engines_of(manifest: Manifest, bundle: Path) -> dict[Role, Engine]:
     """The engine of each role; BundleError that says how to get them."""
-    engines: dict[str, Engine] = {engine.role: engine for engine in manifest.engines}
+    engines: dict[Role, Engine] = {engine.role: engine for engine in manifest.engines}
     if {"encoder", "decoder"} <= set(engines):
+        taken = {spec.name for spec in manifest.graph("decoder", "portable").inputs}
+        if "scored_tokens" not in taken:
+            raise BundleError(
+                f"{bundle} was exported by dragoman {manifest.dragoman_version}, whose graphs take less than this version "
+                "gives them; export the checkpoint again"
+            )
         return engines
     if any(graph.lowering == "portable" for graph in manifest.graphs):
         raise BundleError(f"{bundle} has no TensorRT engines; build them, on any machine: dragoman build-engines {bundle}")
@@ -67,9 +74,14 @@ class Bindings:
         if device.compute_capability not in entry.compute_capabilities:
             raise BundleError(
                 f"{entry.file} was built for compute capability {', '.join(entry.compute_capabilities)}, and GPU "
-                f"{device.number} has {device.compute_capability}; {self._for_this_gpu(bundle, device.compute_capability)}"
+                f"{device.number} has {device.compute_capability}; {self._for_this_gpu(bundle, entry, device)}"
             )
         plan = (bundle / entry.file).read_bytes()
+        if len(plan) > (free_bytes := device.free_bytes()):
+            raise ServeError(
+                f"GPU {device.number} has {free_bytes / 2**20:,.0f} MiB free, and {entry.file} alone has "
+                f"{len(plan) / 2**20:,.0f} MiB; end what else runs there, or choose another GPU with --gpu"
+            )
         if self.is_rtx:  # looks at the header only, so that a foreign engine is never executed
             validity, why = self._runtime.get_engine_validity(plan)
             if validity == self._trt.EngineValidity.INVALID:
@@ -85,7 +97,12 @@ class Bindings:
         named = [name.lower().replace("_", " ") for name, bit in members.items() if int(diagnostics) & int(bit)]
         return ", ".join(named) or "TensorRT gives no reason"
 
-    def _for_this_gpu(self, bundle: Path, capability: str) -> str:
+    def _for_this_gpu(self, bundle: Path, entry: Engine, device: Device) -> str:
+        capability = device.compute_capability
+        if fitting := device.others(entry.compute_capabilities):
+            return f"--gpu {fitting[0]} can run it, or {self.rebuild(bundle)}"
+        if tuple(map(int, capability.split("."))) < _OLDEST:
+            return "no TensorRT of today runs there: take a GPU of 7.5 or newer, or serve with --device cpu"
         if self.is_rtx and f"SM{capability.replace('.', '')}" not in self._trt.ComputeCapability.__members__:
             return (
                 "TensorRT-RTX does not know this GPU: pip install 'dragoman[tensorrt-standard]', and on this machine: "

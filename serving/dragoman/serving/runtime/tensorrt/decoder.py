@@ -16,8 +16,9 @@ import numpy.typing as npt
 from dragoman.bundle.consistency import ITEM_BYTES
 from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape, fitted
 from dragoman.serving.engine.runtime import Encoded, TopTokens
-from dragoman.serving.engine.slots import KVSlots
-from dragoman.serving.runtime.tensorrt.device import Device, Pinned, Rows
+from dragoman.serving.engine.slots import KVSlots, power_of_two
+from dragoman.serving.runtime.scored_tokens import with_scored
+from dragoman.serving.runtime.tensorrt.device import Device, Rows
 from dragoman.serving.runtime.tensorrt.engine import Execution, LoadedEngine
 from dragoman.serving.runtime.tensorrt.kv_cache import DeviceKVCache
 from dragoman.serving.runtime.tensorrt.staging import Staging
@@ -25,7 +26,9 @@ from dragoman.serving.runtime.tensorrt.staging import Staging
 __all__ = ["TensorRtDecoder", "padded_shape"]
 
 _FRESH = -1
+_STEP = ("tokens", "positions", "source_lengths", "parents")
 _BEST = ("best_tokens", "best_log_probs", "best_logits")
+_SCORED = ("scored_log_probs", "scored_logits")
 
 
 def padded_shape(current: CacheShape, sequences: int, source: int, target: int, lengths: tuple[int, int]) -> CacheShape:
@@ -43,7 +46,8 @@ class TensorRtDecoder:
         names = [spec.name for spec in engine.graph.inputs]
         own, cross = ([name for name in names if name.startswith(prefix)] for prefix in ("self_", "cross_"))
         self._lengths_limit = engine.largest(cross[0], 2), engine.largest(own[0], 2)
-        self._most = engine.largest("source_lengths", 0)
+        self._most_scored = engine.largest("scored_tokens", 1)
+        self._columns = 1  # the scored tokens that every row has room for
         self._cache = DeviceKVCache(device, layout, width, own, cross)
         self._own, self._cross = own, cross
         self._target = 1  # the target tokens that every row has room for
@@ -92,26 +96,12 @@ class TensorRtDecoder:
         parents: npt.NDArray[np.int64],
         candidates: int,
     ) -> TopTokens:
-        sequences, width = tokens.shape
         with self._device:
-            execution = self._ready()[self._cache.side]
-            sent = self._staging.writable()
-            past = np.maximum(np.array(self._past, np.int64), 0)  # a fresh row may name any: its position, 0, hides all
-            sent["tokens"][:sequences] = tokens
-            sent["positions"][:sequences] = positions[:, None]
-            sent["parents"][: sequences * width] = (past[:, None] * width + parents).ravel()
-            sent["source_lengths"][:sequences] = self._lengths
-            # Rows beyond are computed and never looked at: a token of no sequence, at the beginning of a row of its own.
-            sent["tokens"][sequences:] = 0
-            sent["positions"][sequences:] = 0
-            sent["parents"][sequences * width :] = np.arange(sequences * width, len(sent["parents"]))
-            sent["source_lengths"][sequences:] = 1
-            self._staging.send()
+            execution = self._fed(tokens, positions, parents)
             execution.run()
-            best = self._fetch(sequences * width, candidates)
+            best = self._fetch(tokens.size, candidates)
             self._device.synchronise()
-        self._cache.stepped()
-        self._past = list(range(sequences))
+        self._stepped(len(tokens))
         self._last = best.tokens[:, :1].copy(), positions.copy(), parents, candidates
         return best
 
@@ -123,11 +113,64 @@ class TensorRtDecoder:
         candidates: int,
         scored_tokens: npt.NDArray[np.int64],
     ) -> TopTokens:
-        raise NotImplementedError("these engines give the best tokens only")
+        """More than the engine scores at once take the same step again: it reads one side of the caches and writes the
+        other."""
+        rows, wanted = tokens.size, scored_tokens.shape[-1]
+        flat = np.maximum(scored_tokens.reshape(rows, wanted), 0)
+        found: list[tuple[npt.NDArray[np.float32], ...]] = []
+        with self._device:
+            self._make_columns(wanted)
+            execution = self._fed(tokens, positions, parents)
+            for begin in range(0, wanted, self._columns):
+                some = flat[:, begin : begin + self._columns]
+                sent = self._scored_staging.writable()["scored_tokens"]
+                sent[:rows, : some.shape[1]] = some
+                self._scored_staging.send()
+                execution.run()
+                if begin == 0:
+                    best = self._fetch(rows, candidates)
+                parts = [self._fetch_part(name, rows, some.shape[1], self._columns) for name in _SCORED]
+                self._device.synchronise()
+                found.append(tuple(part.copy() for part in parts))
+        self._stepped(len(tokens))
+        log_probs, logits = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+        return with_scored(best, scored_tokens, log_probs, logits)
 
     def step_on(self) -> TopTokens:
         tokens, positions, parents, candidates = self._last
         return self.step(tokens, positions + 1, parents, candidates)
+
+    def _fed(
+        self,
+        tokens: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        parents: npt.NDArray[np.int64],
+    ) -> Execution:
+        """What runs the step, with what it reads on its way to the GPU."""
+        sequences, width = tokens.shape
+        execution = self._ready()[self._cache.side]
+        sent = self._staging.writable()
+        past = np.maximum(np.array(self._past, np.int64), 0)  # a fresh row may name any: its position, 0, hides all
+        sent["tokens"][:sequences] = tokens
+        sent["positions"][:sequences] = positions[:, None]
+        sent["parents"][: sequences * width] = (past[:, None] * width + parents).ravel()
+        sent["source_lengths"][:sequences] = self._lengths
+        # Rows beyond are computed and never looked at: a token of no sequence, at the beginning of a row of its own.
+        sent["tokens"][sequences:] = 0
+        sent["positions"][sequences:] = 0
+        sent["parents"][sequences * width :] = np.arange(sequences * width, len(sent["parents"]))
+        sent["source_lengths"][sequences:] = 1
+        self._staging.send()
+        return execution
+
+    def _stepped(self, sequences: int) -> None:
+        self._cache.stepped()
+        self._past = list(range(sequences))
+
+    def _make_columns(self, wanted: int) -> None:
+        """Room for so many scored tokens in every row, or for as many as the engine takes."""
+        if (columns := min(power_of_two(wanted), self._most_scored)) > self._columns:
+            self._columns, self._executions = columns, None
 
     def _fitted(self, current: CacheShape, newcomers: int, source: int, target: int) -> CacheShape:
         self._target = target
@@ -140,7 +183,7 @@ class TensorRtDecoder:
         pasts = [(to, at) for to, at in enumerate(self._past) if at != _FRESH]
         self._cache.resize(shape, len(self._lengths), pasts)
         self._past = [_FRESH if at == _FRESH else to for to, at in enumerate(self._past)]
-        self._executions = None
+        self._columns, self._executions = 1, None
 
     def _ready(self) -> tuple[Execution, Execution]:
         """The contexts of both sides, bound; made anew after the caches were."""
@@ -162,6 +205,7 @@ class TensorRtDecoder:
             "positions": (shape.sequences, self.width),
             "source_lengths": (shape.sequences,),
             "parents": (rows,),
+            "scored_tokens": (rows, self._columns),
             **dict.fromkeys(self._cross, (shape.sequences, heads, shape.source, head_dim)),
             **dict.fromkeys(self._own, (rows, heads, shape.target, head_dim)),
         }
@@ -170,21 +214,29 @@ class TensorRtDecoder:
         """What goes up and comes down at every step, for the rows of the caches."""
         shapes = self._shapes()
         kinds = {spec.name: spec.dtype for spec in (*self._engine.graph.inputs, *self._engine.graph.outputs)}
-        names = ("tokens", "positions", "source_lengths", "parents")
-        self._staging = Staging(self._device, {name: (shapes[name], kinds[name]) for name in names})
+        self._staging = Staging(self._device, {name: (shapes[name], kinds[name]) for name in _STEP})
+        # Apart from the others, and zeros until a step scores tokens: few steps do.
+        self._scored_staging = Staging(self._device, {"scored_tokens": (shapes["scored_tokens"], kinds["scored_tokens"])})
+        self._scored_staging.send()
         rows, self._candidates = len(self._staging.writable()["parents"]), self._engine.graph.max_candidates or 1
-        self._best = {name: self._device.allocate(rows * self._candidates * ITEM_BYTES[kinds[name]]) for name in _BEST}
-        self._fetched = {name: self._device.pinned((rows * self._candidates,), kinds[name]) for name in _BEST}
-        self._addresses = {**self._staging.addresses, **{name: buffer.address for name, buffer in self._best.items()}}
+        sizes = dict.fromkeys(_BEST, rows * self._candidates) | dict.fromkeys(_SCORED, rows * self._columns)
+        self._told = {name: self._device.allocate(size * ITEM_BYTES[kinds[name]]) for name, size in sizes.items()}
+        self._fetched = {name: self._device.pinned((size,), kinds[name]) for name, size in sizes.items()}
+        self._addresses = {
+            **self._staging.addresses,
+            **self._scored_staging.addresses,
+            **{name: buffer.address for name, buffer in self._told.items()},
+        }
 
     def _fetch(self, rows: int, candidates: int) -> TopTokens:
         """Ask for the best of each row; they are there when the stream has been waited for."""
         candidates = min(candidates, self._candidates)
-        tokens, log_probs, logits = (self._fetch_part(name, self._fetched[name], rows, candidates) for name in _BEST)
-        return TopTokens(tokens, log_probs, logits)
+        return TopTokens(*(self._fetch_part(name, rows, candidates, self._candidates) for name in _BEST))
 
-    def _fetch_part(self, name: str, host: Pinned, rows: int, candidates: int) -> npt.NDArray[Any]:
+    def _fetch_part(self, name: str, rows: int, columns: int, all_columns: int) -> npt.NDArray[Any]:
+        """The first columns of an output (rows, all_columns)."""
+        host = self._fetched[name]
         item = host.array.itemsize
-        pitch = self._candidates * item
-        self._device.download_rows(host.address, Rows(self._best[name].address, pitch), candidates * item, rows)
-        return host.array[: rows * candidates].reshape(rows, candidates)
+        source = Rows(self._told[name].address, all_columns * item)
+        self._device.download_rows(host.address, source, columns * item, rows)
+        return host.array[: rows * columns].reshape(rows, columns)

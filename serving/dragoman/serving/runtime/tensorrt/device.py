@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.errors import ServeError, ServerError
+from dragoman.serving.runtime.tensorrt.diagnosis import diagnosis
 
 __all__ = ["Buffer", "Device", "Pinned", "Rows"]
 
@@ -44,13 +45,16 @@ class Device:
         error, count = _first_two(cuda.cudaGetDeviceCount())
         if int(error) or not count:
             raise ServeError(
-                f"device='tensorrt' needs an NVIDIA GPU and its driver, and CUDA finds none here ({self._told(error)}); "
-                "serve with --device cpu, or see docs/gpu.md"
+                f"device='tensorrt' needs an NVIDIA GPU and its driver, and CUDA finds none here ({self._told(error)}): "
+                f"{diagnosis(cuda, error)}. Or serve with --device cpu; see docs/gpu.md"
             )
         if number >= count:
             raise ServeError(f"--gpu {number} is not here: this machine has {count}, numbered from 0")
+        self._count = int(count)
         with self:
-            self.stream = self._done(cuda.cudaStreamCreateWithFlags(cuda.cudaStreamNonBlocking))
+            error, self.stream = _first_two(cuda.cudaStreamCreateWithFlags(cuda.cudaStreamNonBlocking))
+            if int(error):
+                raise ServeError(f"CUDA can't use GPU {number} ({self._told(error)}): {diagnosis(cuda, error)}")
             self._keep_freed_memory()
 
     def __enter__(self) -> None:
@@ -66,9 +70,17 @@ class Device:
 
     @property
     def compute_capability(self) -> str:
+        return self._compute_capability(self.number)
+
+    def others(self, compute_capabilities: Container[str]) -> list[int]:
+        """The machine's other GPUs that have one of these."""
+        numbers = (number for number in range(self._count) if number != self.number)
+        return [number for number in numbers if self._compute_capability(number) in compute_capabilities]
+
+    def _compute_capability(self, number: int) -> str:
         attributes = self._cuda.cudaDeviceAttr
         major, minor = (
-            self._done(self._cuda.cudaDeviceGetAttribute(attribute, self.number))
+            self._done(self._cuda.cudaDeviceGetAttribute(attribute, number))
             for attribute in (attributes.cudaDevAttrComputeCapabilityMajor, attributes.cudaDevAttrComputeCapabilityMinor)
         )
         return f"{major}.{minor}"

@@ -10,6 +10,7 @@ from dragoman.errors import ServeError
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts, memory_contract
 from dragoman.serving.engine.slots import bucket, power_of_two
 from dragoman.serving.runtime.tensorrt.engine import LoadedEngine
+from dragoman.serving.runtime.tensorrt.forced import forced_shapes
 
 if TYPE_CHECKING:
     from dragoman.serving.runtime.tensorrt.runtime import TensorRtRuntime
@@ -25,8 +26,10 @@ def device_contract(
     free_bytes = runtime.device.free_bytes()
     widest = 4 * manifest.dimensions.d_model
     paged = memory_contract(limits, model, runtime.layout, 0, widest, cache_copies=2)
-    scratch = max(_encoder_scratch(runtime.encoder, limits), _decoder_scratch(runtime, limits))
+    scratch = max(_encoder_scratch(runtime.encoder, limits), _decoder_scratch(runtime, limits), _forced_scratch(runtime))
     encoded = 4 * limits.encode_tokens_per_step * runtime.layout.slot_bytes  # padded to a shape that comes again
+    if runtime.forced is not None:  # keeps the one source that it reads a target for
+        encoded += runtime.decoder_engine.largest("cross_key_0", 2) * runtime.layout.slot_bytes
     contract = MemoryContract(
         weights_bytes=sum(manifest.files[engine.file].bytes for engine in manifest.engines),
         self_cache_bytes=paged.self_cache_bytes,
@@ -38,10 +41,11 @@ def device_contract(
     )
     to_come = contract.total_bytes - contract.weights_bytes
     if to_come > free_bytes:
+        leaner = "" if runtime.forced is None else f", run `dragoman build-engines {bundle} --without-scores`"
         raise ServeError(
             f"GPU {runtime.device.number} has {free_bytes / 2**20:,.0f} MiB free, and this model may need "
-            f"{to_come / 2**20:,.0f} MiB more ({contract}); lower --max-batch, end what else runs there, or choose another "
-            "GPU with --gpu"
+            f"{to_come / 2**20:,.0f} MiB more ({contract}); lower --max-batch, end what else runs there{leaner}, or choose "
+            "another GPU with --gpu"
         )
     runtime.scratch.reserve(scratch)
     return contract
@@ -68,6 +72,16 @@ def _encoder_scratch(encoder: LoadedEngine, limits: EngineLimits) -> int:
     return needed
 
 
+def _forced_scratch(runtime: TensorRtRuntime) -> int:
+    """The longest target and source."""
+    if runtime.forced is None:
+        return 0
+    engine = runtime.forced.engine
+    longest = engine.largest("tokens", 1), engine.largest("cross_key_0", 2)
+    shapes = forced_shapes(engine, runtime.layout, *longest)
+    return engine.scratch_bytes({spec.name: shapes[spec.name] for spec in engine.graph.inputs})
+
+
 def _decoder_scratch(runtime: TensorRtRuntime, limits: EngineLimits) -> int:
     """The longest caches with all rows: in one greedy batch, in pairs, in the widest beams."""
     decoder, layout = runtime.decoder_engine, runtime.layout
@@ -83,6 +97,7 @@ def _decoder_scratch(runtime: TensorRtRuntime, limits: EngineLimits) -> int:
             "positions": (sequences, width),
             "source_lengths": (sequences,),
             "parents": (sequences * width,),
+            "scored_tokens": (sequences * width, 1 if width == 1 else decoder.largest("scored_tokens", 1)),
         }
         for spec in decoder.graph.inputs:
             if spec.name.startswith("cross_"):

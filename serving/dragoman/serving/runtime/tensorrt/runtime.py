@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dragoman.bundle.integrity import check_files
-from dragoman.bundle.manifest import Manifest
+from dragoman.bundle.manifest import Engine, Manifest, Role
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts
 from dragoman.serving.engine.runtime import Decoder, Encoded
@@ -20,6 +20,7 @@ from dragoman.serving.runtime.tensorrt.bindings import Bindings, Import, engines
 from dragoman.serving.runtime.tensorrt.decoder import TensorRtDecoder
 from dragoman.serving.runtime.tensorrt.device import Device
 from dragoman.serving.runtime.tensorrt.engine import Execution, LoadedEngine, Scratch
+from dragoman.serving.runtime.tensorrt.forced import TensorRtForced
 from dragoman.serving.runtime.tensorrt.kv_cache import EncodedTensor
 from dragoman.serving.runtime.tensorrt.memory import device_contract
 from dragoman.serving.runtime.tensorrt.staging import Staging
@@ -28,14 +29,13 @@ __all__ = ["TensorRtRuntime"]
 
 
 class TensorRtRuntime:
-    """Encoder and decoder engine of a bundle. One call at a time: a GPU does not do two steps faster than one after the
+    """The engines of a bundle. One call at a time: a GPU does not do two steps faster than one after the
     other, and every one of them reads all weights."""
 
     calls_at_once = 1
     rows_together = 0
     pads = True
-    can_score_tokens = False  # the portable graphs give the best tokens only
-    forced = None  # there is no engine for it
+    can_score_tokens = True
 
     def __init__(
         self,
@@ -48,30 +48,34 @@ class TensorRtRuntime:
         """`importing` finds the bindings of TensorRT and CUDA."""
         settings = settings or RuntimeSettings(device="tensorrt")
         self._bundle, self._manifest = bundle, manifest
-        engines = engines_of(manifest, bundle)
+        engines: dict[Role, Engine] = engines_of(manifest, bundle)
         check_files(bundle, manifest)
         bindings = Bindings(engines["decoder"].flavour, importing)
         self.device = Device(*import_cuda(importing), settings.device_id)
         self.computing = contextlib.nullcontext()
         with self.device:
             self.scratch = Scratch(self.device)
-            self.encoder, self.decoder_engine = (
-                LoadedEngine(
+            loaded = {
+                role: LoadedEngine(
                     bindings,
                     self.device,
                     self.scratch,
                     bundle=bundle,
-                    entry=engines[role],
+                    entry=entry,
                     graph=manifest.graph(role, "portable"),
                     capture=role == "decoder" and settings.cuda_graphs,
                 )
-                for role in ("encoder", "decoder")
-            )
+                for role, entry in engines.items()
+            }
+            self.encoder, self.decoder_engine = loaded["encoder"], loaded["decoder"]
             self._encoder_execution: Execution | None = None
         sizes, graph = manifest.dimensions, self.decoder_engine.graph
         cache = next(spec for spec in graph.inputs if spec.name == "self_key_0")
         self.layout = CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, cache.dtype)
         self.max_candidates = graph.max_candidates
+        self.forced: TensorRtForced | None = None
+        if "forced" in loaded:
+            self.forced = TensorRtForced(loaded["forced"], self.device, self.layout, manifest.aligns_when_fed)
         self._staging: dict[tuple[int, int], Staging] = {}
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
