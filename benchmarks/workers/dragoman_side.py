@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ class DragomanSide:
 
     def _with_rows(self, rows: int) -> Engine:
         if rows not in self._engines:
+            self._engines.clear()
+            gc.collect()  # its parts know each other: without this its caches would stay beside those of the next
             limits = EngineLimits(max_rows=rows, encode_tokens_per_step=OFFLINE_ENCODE_TOKENS)
             self._engines = {rows: Engine(self._runtime, model_facts(self._manifest), limits)}
         return self._engines[rows]
