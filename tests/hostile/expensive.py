@@ -39,6 +39,26 @@ HTML_TEXTS = {
     "kept elements": "<code>a</code>b " * 6_200,
     "comments": "<!--a-->b" * 11_000,
 }
+ENTITIES = "".join(f'<!ENTITY a{n + 1} "{f"&a{n};" * 10}">' for n in range(30))
+XML_TEXTS = {
+    "entities of entities": f'<!DOCTYPE a [<!ENTITY a0 "lol">{ENTITIES}]><a>' + "a &a30; b. " * 9_000,
+    "references": "<a>" + "a &own; b. " * 9_000,
+    "nested elements": "<a>" * 14_000 + "b" + "</a>" * 14_000,
+    "sections": "<![CDATA[a]]>" * 7_600,
+    "segments": "<xliff>" + "<source>a</source>" * 5_500,
+}
+MARKDOWN_TEXTS = {
+    "quotes": "> " * 49_900,
+    "lists": "- " * 49_900,
+    "lists and blank lines": "- " * 100 + "\n" * 99_000,
+    "brackets": "[" * 49_900 + "]" * 49_900,
+    "links that nothing ends": "[a](b 'c" * 12_400,
+    "stars": "*a **b " * 14_200,
+    "emphasis": "**a** " * 16_600,
+    "backticks": "".join("`" * n + "a" for n in range(440)),
+    "cells": "|a" * 16_600 + "\n" + "|-" * 16_600 + "\n" + "|a" * 16_600,
+    "comments that nothing ends": "a <!-- " * 14_200,
+}
 TERMS = [[f"w{n}", f"W{n}"] for n in range(256)]
 
 
@@ -101,8 +121,22 @@ def expensive(*, full: bool = False) -> list[Expensive]:
             Expensive(f"100 kB of {name}", partial(_translate, [text[:99_900]], format="html"))
             for name, text in HTML_TEXTS.items()
         ),
+        *(
+            Expensive(f"100 kB of {name} in {kind}", partial(_translate, [text[:99_900]], format=kind))
+            for kind, named in (("xml", XML_TEXTS), ("markdown", MARKDOWN_TEXTS))
+            for name, text in named.items()
+        ),
+        Expensive(
+            "100 kB in one tag",
+            partial(_translate, ["<p " + "title='a b' " * 8_300 + ">a</p>"], format="html", translate_attributes=True),
+        ),
+        Expensive(
+            "3,800 attributes",
+            partial(_translate, ["<b title='a b'>c</b> " * 4_700], format="html", translate_attributes=True),
+        ),
         Expensive("33,000 placeholders", partial(_translate, ["{a}" * 33_000])),
         Expensive("24,000 placeholders between spaces", partial(_translate, ["{a} " * 24_000])),
+        Expensive("100 kB in capitals", partial(_translate, ["WHERE IS IT? " * 7_600])),
         Expensive(
             "256 terms, each 200 times",
             partial(_translate, [" ".join(f"w{n % 256}" for n in range(51_200))[:99_900]], glossary=TERMS),

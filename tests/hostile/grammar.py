@@ -70,6 +70,7 @@ VALUES = (
     "null",
     '"html"',
     '"markdown"',
+    '"xml"',
     '[["word", "Wort"], ["Hello", "!Hallo"]]',
     "[[[4, 5], [6]]]",
 )

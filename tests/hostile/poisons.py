@@ -26,7 +26,7 @@ TEXTS = (
     "format",
 )
 LISTS = ("prefix", "bad_words")
-SWITCHES = ("sampling", "cache", "placeholders")
+SWITCHES = ("sampling", "cache", "placeholders", "capitals", "translate_attributes")
 OPTIONS = (*WHOLE, *REAL, *TEXTS, *LISTS, *SWITCHES, "glossary", "phrases")
 
 HUGE = "9" * 310

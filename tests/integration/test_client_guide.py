@@ -13,6 +13,7 @@ from served import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("docs/client.md", "docs/markup.md", "README.md"))
+MARKUP = (ROOT / "docs/markup.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -25,6 +26,8 @@ def test_the_example_runs(server: Server, tmp_path: Path, example: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    if example in MARKUP:  # what the page says of it is what it prints
+        assert done.stdout.splitlines() == re.findall(r"print\(.*\)  # (.+)", example)
 
 
 def test_there_are_examples() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,9 +90,49 @@ def test_terms_and_placeholders_are_counted(server: Server, translator: Translat
     eventually(lambda: grown(used) >= 1 and grown(kept) >= 1)
 
 
+MARKDOWN = "# The *red* house\n\n- [A cat](http://a.b) is here.\n- Ask `f(x)` or {name}.\n\n```\ncode\n```\n"
+XML = "<doc>\n<p>Tom bought a <k>red</k> car &co;.</p>\n<code>keep</code><p title='A cat'>It is late.</p></doc>\n"
+
+
+def test_markdown_keeps_its_structure(translator: Translator) -> None:
+    found = translator.translate(MARKDOWN, format="markdown").text
+    assert "".join(translator.stream(MARKDOWN, format="markdown", cache=False)) == found
+    assert found.startswith("# ")
+    assert found.count("*") == 2
+    assert all(kept in found for kept in ("](http://a.b)", "`f(x)`", "{name}", "\n\n```\ncode\n```\n"))
+    assert "house" not in found
+
+
+def test_xml_keeps_its_elements_and_attributes_are_translated_when_asked_for(translator: Translator) -> None:
+    found = translator.translate(XML, format="xml").text
+    assert found.startswith("<doc>\n<p>Tom ")
+    assert all(kept in found for kept in ("<k>", "</k>", "&co;", "<code>keep</code><p title='A cat'>"))
+    options = {"format": "xml", "translate_attributes": True, "cache": False}
+    asked = translator.translate(XML, **options).text
+    assert "title='A cat'" not in asked
+    assert re.sub("title='[^']+'", "title='A cat'", asked) == found
+    assert "".join(translator.stream(XML, **options)) == asked
+
+
+def test_a_sentence_in_capitals_is_translated_as_a_normal_one(translator: Translator) -> None:
+    plain = translator.translate("Where is the station?").text
+    assert translator.translate("WHERE IS THE STATION?").text == plain.upper()
+    assert translator.translate("WHERE IS THE STATION?", capitals=False).text != plain.upper()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_every_placeholder_comes_out_once(translator: Translator, count: int) -> None:
+    own = ["https://a.b/c?d=1", "{name}", "%s", "5 km", "`x=1`"][:count]
+    texts = [f"Copy {' and '.join(own)}.", f"See {' '.join(own)}!", " ".join(own), f"{', '.join(own)} are not here."]
+    for sampled in ({}, {"sampling": True, "seed": 3, "beam_size": 1}):
+        for found in translator.translate(texts, **sampled):
+            assert [found.text.count(one) for one in own] == [1] * count
+            assert not re.search(rf"(?:{'|'.join(map(re.escape, own))})\w", found.text)
+
+
 def test_client_driven_decoding_refuses_formats_and_glossaries(server: Server) -> None:
     with Translator(server.grpc, decoding="client") as translator:
-        for options in ({"format": "html"}, {"glossary": {"a": "b"}}):
+        for options in ({"format": "html"}, {"format": "markdown"}, {"glossary": {"a": "b"}}):
             with pytest.raises(InvalidRequest, match="need the search of the server"):
                 translator.translate("Hello.", **options)
 
@@ -105,3 +146,13 @@ def test_the_shell_takes_pages_and_glossary_files(server: Server, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Haltestelle") == 2
     assert done.stdout.startswith("<h1>")
+
+
+def test_the_shell_knows_a_document_by_its_name(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# The station\n\nWhere is the *station*?\n", encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("dragoman")), "translate", "--server", server.grpc, "--input", "page.md"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert shown.returncode == 0, shown.stderr
+    assert re.fullmatch(r"# [^#*]+\n\n[^#*]*\*[^#*]+\*\S*\n", shown.stdout)
+    subprocess.run([*command, "--output", "page.de.md"], cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    assert (tmp_path / "page.de.md").read_text(encoding="utf-8") == shown.stdout

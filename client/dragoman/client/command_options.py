@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import get_args
 
 from dragoman.client.addresses import TLS
-from dragoman.client.options import RequestOptions
+from dragoman.client.options import RequestOptions, TextFormat
 from dragoman.errors import UsageError
 
 __all__ = [
@@ -48,7 +49,11 @@ def add_task_flags(group: argparse._ActionsContainer) -> None:
 
 def add_text_flags(group: argparse._ActionsContainer) -> None:
     """What a text is besides words."""
-    group.add_argument("--format", choices=("text", "html"), help="of the text: its tags come out as they went in")
+    group.add_argument(
+        "--format",
+        choices=get_args(TextFormat),
+        help="of the text: its tags come out as they went in (a file's: by its name)",
+    )
     group.add_argument(
         "--glossary", metavar="FILE.tsv|NAME", help="terms: source, tab, target; or the name of one that the server has"
     )
@@ -56,6 +61,12 @@ def add_text_flags(group: argparse._ActionsContainer) -> None:
         "--no-placeholders",
         action="store_true",
         help="translate links, variables and quantities, too",
+    )
+    group.add_argument(
+        "--no-capitals", action="store_true", help="translate sentences in capitals as they are, not as normal ones"
+    )
+    group.add_argument(
+        "--translate-attributes", action="store_true", help="translate alt, title, placeholder and the like of tags, too"
     )
 
 
@@ -65,6 +76,8 @@ def text_options(arguments: argparse.Namespace) -> RequestOptions:
         "format": arguments.format,
         "glossary": arguments.glossary and _glossary(arguments.glossary),
         "placeholders": False if arguments.no_placeholders else None,
+        "capitals": False if arguments.no_capitals else None,
+        "translate_attributes": arguments.translate_attributes or None,
     }
 
 

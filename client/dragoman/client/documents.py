@@ -11,15 +11,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
-from dragoman.errors import UsageError
+from dragoman.client.markup_documents import cut_document
+from dragoman.errors import DragomanError, UsageError
 
-__all__ = ["DocumentKind", "Piece", "count_pieces", "document_kind", "pieces_of", "read_document", "write_document"]
+__all__ = ["DocumentKind", "Piece", "count_pieces", "kind_of_file", "pieces_of", "read_document", "write_document"]
 
-DocumentKind = Literal["text", "subtitles"]
+DocumentKind = Literal["text", "subtitles", "html", "xml", "markdown"]
 
-_KINDS: dict[str, DocumentKind] = {".srt": "subtitles"}
+_KINDS: dict[str, DocumentKind] = {
+    ".srt": "subtitles",
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".xml", ".xlf", ".xliff"), "xml"),
+    **dict.fromkeys((".md", ".markdown"), "markdown"),
+}
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 20_000
 """Of one piece: 80 kB at most, which every server takes unless it was told otherwise."""
@@ -34,30 +40,52 @@ _CUTS = (re.compile(r"\n\s*"), re.compile(r"[.!?。！？][\"'”’»)\]]*\s*")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`text` is translated; `before` stays as it is. `lines`: how many the translation is laid out in, 0 for its own."""
+    """`text` is translated; `before` stays as it is. `lines`: how many the translation is laid out in, 0 for its own.
+
+    `context` is what the server must see before and behind the text, and what it returns as it is.
+    """
 
     before: str
     text: str
     lines: int = 0
+    context: tuple[str, str] = ("", "")
+
+    @property
+    def sent(self) -> str:
+        """What the server gets."""
+        return self.context[0] + self.text + self.context[1]
 
     def written(self, translation: str) -> str:
         """What stands for the piece in the translated document."""
+        before, behind = self.context
+        if not (translation.startswith(before) and translation.endswith(behind)):
+            raise DragomanError("the server has changed what surrounds a piece of a document; send the document as a whole")
+        translation = translation[len(before) : len(translation) - len(behind)]
         return self.before + (_in_lines(translation, self.lines) if self.lines else translation)
 
 
-def document_kind(path: Path) -> DocumentKind | None:
-    """What a file is by the end of its name; None for plain lines."""
-    return _KINDS.get(path.suffix.lower())
+def kind_of_file(path: Path, text_format: str | None = None, is_document: bool | None = None) -> DocumentKind | None:
+    """What a file is translated as, as a whole, by its format and the end of its name; None for plain lines."""
+    if is_document is False:
+        return None
+    if text_format not in {None, "text"}:
+        return cast("DocumentKind", text_format)
+    own = _KINDS.get(path.suffix.lower())
+    if own is not None and (text_format is None or own == "subtitles"):
+        return own
+    return "text" if is_document else None
 
 
 def pieces_of(document: str, kind: DocumentKind) -> Iterator[Piece]:
     """The document in pieces; the last has what follows them, and no text."""
-    return _cues(document) if kind == "subtitles" else _paragraphs(document)
+    if kind == "subtitles":
+        return _cues(document)
+    return _paragraphs(document) if kind == "text" else _blocks(document, kind)
 
 
-def count_pieces(path: Path) -> int:
+def count_pieces(path: Path, kind: DocumentKind) -> int:
     """How many pieces of a document are translated."""
-    return sum(bool(piece.text) for piece in pieces_of(read_document(path), document_kind(path) or "text"))
+    return sum(bool(piece.text) for piece in pieces_of(read_document(path), kind))
 
 
 def read_document(path: Path) -> str:
@@ -91,6 +119,18 @@ def write_document(path: Path, pieces: Sequence[str]) -> None:
         raise UsageError(f"{path} can't be written: {error.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _blocks(document: str, kind: DocumentKind) -> Iterator[Piece]:
+    """Pieces of markup; white space alone is not sent."""
+    waiting = ""
+    for start, end, before, behind in cut_document(document, kind):
+        if document[start:end].isspace() or start == end:
+            waiting += document[start:end]
+            continue
+        yield Piece(waiting, document[start:end], context=(before, behind))
+        waiting = ""
+    yield Piece(waiting, "")
 
 
 def _paragraphs(document: str) -> Iterator[Piece]:

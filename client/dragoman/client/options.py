@@ -24,11 +24,15 @@ __all__ = [
     "LineOptions",
     "RequestOptions",
     "ScoreOptions",
+    "TextFormat",
     "check_options",
     "check_score_options",
     "encode_text",
     "shows",
 ]
+
+
+TextFormat = Literal["text", "html", "xml", "markdown"]
 
 
 class RequestOptions(TypedDict, total=False):
@@ -61,8 +65,10 @@ class RequestOptions(TypedDict, total=False):
     alignment: bool | None
     alternatives_at: Sequence[int] | None
     num_alternatives: int | None
-    format: Literal["text", "html"] | None
+    format: TextFormat | None
     placeholders: bool | None
+    capitals: bool | None
+    translate_attributes: bool | None
     glossary: str | Sequence[tuple[str, str]] | Mapping[str, str] | None
     on_suspicion: Literal["ignore", "report", "retry"] | None
     priority: Literal["interactive", "batch"] | None
@@ -94,7 +100,7 @@ class LineOptions(RequestOptions, total=False):
 class FileOptions(LineOptions, total=False):
     """Those of a file. `restart` drops what an interrupted run left; `on_progress` gets the number of lines done.
 
-    `document`: translate it as a whole instead of line by line; by default subtitles (.srt) are documents.
+    `document`: translate it as a whole instead of line by line; by default .html, .xml, .md and .srt are documents.
     """
 
     output_format: OutputFormat
@@ -107,7 +113,7 @@ _DECODING = frozenset(spec.name for spec in fields(DecodingOptions))
 _SENT = frozenset(RequestOptions.__annotations__) - {"timeout_s"}
 _CHOICES = {
     "split": get_args(Segmentation),
-    "format": ("text", "html"),
+    "format": get_args(TextFormat),
     "on_suspicion": ("ignore", "report", "retry"),
     "priority": ("interactive", "batch"),
 }

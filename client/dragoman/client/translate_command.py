@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from dragoman.bundle.records import Segmentation
 from dragoman.client.command_options import (
@@ -23,9 +23,9 @@ from dragoman.client.command_options import (
     text_options,
     tls_of,
 )
-from dragoman.client.documents import count_pieces, document_kind
+from dragoman.client.documents import DocumentKind, Piece, count_pieces, kind_of_file, pieces_of, read_document
 from dragoman.client.files import count_lines, decode_lines, read_lines
-from dragoman.client.options import RequestOptions, check_options
+from dragoman.client.options import RequestOptions, TextFormat, check_options
 from dragoman.client.pharaoh import pharaoh
 from dragoman.client.progress import line_progress
 from dragoman.client.rendering import as_json, as_line
@@ -47,7 +47,8 @@ examples:
   dragoman translate "Where is the station?" --align
   dragoman translate "Where is the station?" --alternatives-at 8   # of the translation's character 8, from 0
   dragoman translate "My sister has been living in this house for ten years." --stream
-  dragoman translate --input page.html --format html > page.de.html
+  dragoman translate --input page.html --output page.de.html
+  dragoman translate --input README.md > README.de.md
   dragoman translate "The station is closed." --glossary terms.tsv
   cat book.en | dragoman translate --server localhost:8001 > book.de
   dragoman translate --input book.en --output book.de      # resumes when it was interrupted
@@ -55,6 +56,7 @@ examples:
 
 exit codes: 0 all is translated, 1 the server or a text failed, 2 impossible usage, 130 interrupted (a file resumes)
 """
+_MARKUP = ("html", "xml", "markdown")
 _USUAL_BEAM = 4
 _AT_ONCE = Window(batch_size=1, in_flight=1, held=0)
 
@@ -89,7 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--document",
         action=argparse.BooleanOptionalAction,
-        help="translate --input as a whole, in paragraphs, instead of line by line (default: for .srt)",
+        help="translate --input as a whole, in paragraphs, instead of line by line (default: for .html, .xml, .md and .srt)",
     )
     output.add_argument("--restart", action="store_true", help="drop what an interrupted run left")
     output.add_argument("--stream", action="store_true", help="show the text as it is decided")
@@ -130,12 +132,18 @@ def _check(arguments: argparse.Namespace) -> None:
         (arguments.text and arguments.input, "give TEXT or --input, not both"),
         (arguments.output and not arguments.input, "--output needs --input; write a pipe's translation with > FILE"),
         (arguments.document and not arguments.output, "--document needs --input and --output"),
-        (_is_document(arguments) and not arguments.output, "--input is a document: give --output, or --no-document"),
-        (_is_document(arguments) and arguments.json, "a whole document has no --json; add --no-document for lines"),
+        (
+            _kind(arguments) == "subtitles" and not arguments.output,
+            "--input is a document: give --output, or --no-document",
+        ),
+        (
+            _kind(arguments) and (arguments.n_best or arguments.align),
+            "a whole document has one translation; add --no-document",
+        ),
+        (_kind(arguments) and arguments.json, "a whole document has no --json; add --no-document for lines"),
         (arguments.restart and not arguments.output, "--restart is for --output"),
         (arguments.stream and arguments.json, "--stream shows text as it comes; leave out --json"),
         (arguments.stream and arguments.n_best, "--stream has one hypothesis; leave out --n-best"),
-        (arguments.output and arguments.format == "html", "a page is written with > FILE; leave out --output"),
         (arguments.stream and arguments.output, "--stream is for the terminal; leave out --output"),
         (arguments.stream and arguments.decoding == "client", "--stream decodes in the server; leave out --decoding client"),
         (arguments.align and arguments.stream, "--stream shows text as it comes; leave out --align"),
@@ -172,8 +180,13 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
     options = _options(arguments)
+    kind = _kind(arguments)
+    if kind in _MARKUP:
+        options = {**options, "format": cast("TextFormat", kind)}
     if arguments.output:
         _translate_file(translator, arguments, options)
+    elif kind is not None and not arguments.stream:
+        _print_document(translator, arguments.input, kind, options)
     elif arguments.stream:
         for line in _lines(arguments):
             for piece in translator.stream(line, **options) if line.strip() else ():
@@ -199,8 +212,9 @@ def _translate(translator: Translator, arguments: argparse.Namespace) -> None:
 
 
 def _translate_file(translator: Translator, arguments: argparse.Namespace, options: RequestOptions) -> None:
-    is_document = _is_document(arguments)
-    total = count_pieces(arguments.input) if is_document else count_lines(arguments.input)
+    kind = _kind(arguments)
+    is_document = kind is not None
+    total = count_lines(arguments.input) if kind is None else count_pieces(arguments.input, kind)
     with line_progress(arguments.input.name, total) as show:
         try:
             report = translator.translate_file(
@@ -217,15 +231,22 @@ def _translate_file(translator: Translator, arguments: argparse.Namespace, optio
                 print(f"{arguments.output} is not complete; the same command goes on where it stopped", file=sys.stderr)
             raise
     resumed = f" ({report.resumed_lines:,} of them earlier)" if report.resumed_lines else ""
-    noun = "paragraphs" if is_document else "lines"
+    noun = "pieces" if kind in _MARKUP else "paragraphs" if is_document else "lines"
     print(f"{report.lines:,} {noun}{resumed} → {report.output}", file=sys.stderr)
 
 
-def _is_document(arguments: argparse.Namespace) -> bool:
-    """Whether --input is translated as a whole."""
-    if arguments.document is not None or arguments.input is None:
-        return bool(arguments.document)
-    return document_kind(arguments.input) is not None
+def _print_document(translator: Translator, path: Path, kind: DocumentKind, options: RequestOptions) -> None:
+    """Every piece as soon as it is translated."""
+    pieces = list(pieces_of(read_document(path), kind))
+    waiting: deque[Piece] = deque(pieces[:-1])
+    for translation in translator.translate_lines((piece.sent for piece in pieces[:-1]), **options):
+        print(waiting.popleft().written(translation.text), end="", flush=True)
+    print(pieces[-1].before, end="", flush=True)
+
+
+def _kind(arguments: argparse.Namespace) -> DocumentKind | None:
+    """What --input is as a whole document; None for lines."""
+    return kind_of_file(arguments.input, arguments.format, arguments.document) if arguments.input else None
 
 
 def _options(arguments: argparse.Namespace) -> RequestOptions:
@@ -263,18 +284,18 @@ def _places(text: str) -> list[int]:
 def _lines(arguments: argparse.Namespace) -> Iterable[str]:
     if arguments.text:
         return list(arguments.text)
-    if arguments.format == "html":  # a page is one text
-        return [_page(arguments)]
+    if arguments.format in _MARKUP and not arguments.input:  # a page is one text
+        return [_page()]
+    if arguments.stream and _kind(arguments):
+        return [read_document(arguments.input)]
     return read_lines(arguments.input) if arguments.input else decode_lines(sys.stdin.buffer, "standard input")
 
 
-def _page(arguments: argparse.Namespace) -> str:
-    name, raw = str(arguments.input or "standard input"), b""
+def _page() -> str:
     try:
-        raw = arguments.input.read_bytes() if arguments.input else sys.stdin.buffer.read()
-        return raw.decode("utf-8-sig")
+        return sys.stdin.buffer.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name} can't be read: {error}") from error
+        raise UsageError(f"standard input can't be read: {error}") from error
 
 
 def _kept(lines: Iterable[str], sent: deque[str]) -> Iterator[str]:

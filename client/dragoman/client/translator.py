@@ -85,8 +85,8 @@ class Translator(TranslatorBase):
         """Translate a UTF-8 file line by line; interrupted, it goes on where it stopped when called again.
 
         `output` appears when it is complete. `restart` drops what an earlier run left. `on_progress` is told how
-        many lines are done. Subtitles (.srt), and any file with `document=True`, are translated as a whole: paragraph by
-        paragraph, with everything between them as it was.
+        many lines are done. Pages, Markdown, XML and subtitles (.html, .md, .xml, .srt), and any file with `document=True`,
+        are translated as a whole, in pieces, with everything between their texts as it was.
         """
         return run(self._translate_file(source, output, options))
 

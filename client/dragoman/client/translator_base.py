@@ -8,12 +8,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 from dragoman.client.addresses import TLS
 from dragoman.client.calls import Calls
 from dragoman.client.channels import Connection
-from dragoman.client.documents import document_kind, pieces_of, read_document, write_document
+from dragoman.client.documents import DocumentKind, kind_of_file, pieces_of, read_document, write_document
 from dragoman.client.driving import decode
 from dragoman.client.files import FileJob, FileReport
 from dragoman.client.messages import Reply
@@ -23,6 +23,7 @@ from dragoman.client.options import (
     LineOptions,
     RequestOptions,
     ScoreOptions,
+    TextFormat,
     check_score_options,
     encode_text,
 )
@@ -135,11 +136,15 @@ class TranslatorBase(ABC):
     async def _translate_file(
         self, source: str | os.PathLike[str], output: str | os.PathLike[str], given: FileOptions
     ) -> FileReport:
+        is_document = None if (given.get("output_format") or "text") == "text" else False
+        wanted = given.get("document")
+        kind = kind_of_file(Path(source), given.get("format"), is_document if wanted is None else wanted)
+        if kind in get_args(TextFormat):
+            given = {**given, "format": cast("TextFormat", kind)}
         options = self._settings.check_for_many(_of_request(given))
         output_format, on_progress = given.get("output_format") or "text", given.get("on_progress")
-        wanted = given.get("document")
-        if wanted or (wanted is None and output_format == "text" and document_kind(Path(source)) is not None):
-            return await self._translate_document(Path(source), Path(output), options, given)
+        if kind is not None:
+            return await self._translate_document(Path(source), Path(output), kind, options, given)
         window = given.get("window") or Window()
         await self._check()
         job_settings = self._settings.job(options, output_format)
@@ -156,16 +161,16 @@ class TranslatorBase(ABC):
             return job.finish()
 
     async def _translate_document(
-        self, source: Path, output: Path, options: CheckedOptions, given: FileOptions
+        self, source: Path, output: Path, kind: DocumentKind, options: CheckedOptions, given: FileOptions
     ) -> FileReport:
         if given.get("output_format") == "json":
             raise UsageError("a whole document has no JSON lines; leave out output_format, or ask for document=False")
         if output.exists() and source.exists() and source.samefile(output):
             raise UsageError(f"{output} is the input; write the translation to another file")
-        pieces = list(pieces_of(read_document(source), document_kind(source) or "text"))
+        pieces = list(pieces_of(read_document(source), kind))
         await self._check()
         window, on_progress = given.get("window") or Window(), given.get("on_progress")
-        texts = batches([piece.text for piece in pieces[:-1]], window.batch_size)
+        texts = batches([piece.sent for piece in pieces[:-1]], window.batch_size)
         written: list[str] = []
         async with contextlib.aclosing(
             self._in_order(texts, window, options, f"{source} paragraph", RetryPolicy.patient())

@@ -25,6 +25,7 @@ from dragoman.serving.runtime.settings import RuntimeSettings
 
 __all__ = ["LoadedModel", "contract_of", "decode", "model_facts", "open_model", "run"]
 
+_SHORT = 20
 _SAMPLE = "This is a sentence to warm up with, long enough to be worth it."
 
 
@@ -51,6 +52,11 @@ class LoadedModel:
         prefix = self.manifest.tasks.default_prefix
         sources = [tuple(self.tokenizer.encode(prefix + text)) for text in texts]
         return [self.tokenizer.decode(best[0].tokens) for best in self.decode(sources, options)]
+
+    def translate_shortly(self, texts: Many[str]) -> list[str]:
+        """Greedy translations of a few tokens each: what a model does with a word."""
+        options = DecodingOptions(max_length=min(_SHORT, self.manifest.dimensions.max_target_tokens))
+        return self.translate(texts, options)
 
     def decode(self, sources: Many[tuple[int, ...]], options: DecodingOptions | None = None) -> list[tuple[Hypothesis, ...]]:
         """Hypotheses of each source; see the function `decode`."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dragoman.search import DecodingOptions
+from dragoman.serving.text.attribute_texts import AttributeTexts
+from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.formats import TextFormat, blocks_of
 from dragoman.serving.text.glossary import Glossary
 from dragoman.serving.text.links import Link
-from dragoman.serving.text.placeholders import StandIns
 from dragoman.serving.text.planning import Splitting, plan_document
 from dragoman.serving.text.protection import Protection
+from dragoman.serving.text.stand_ins import StandIns
 
 T = TypeVar("T")
 
@@ -54,12 +56,19 @@ def planned(
     placeholders: bool = True,
     glossary: Glossary | None = None,
     decoding: DecodingOptions | None = None,
+    capitals: Capitals | None = None,
+    attributes: bool = False,
 ) -> Document:
     """The parts of a text."""
     protection = Protection(
-        TOKENIZER, STAND_INS, decoding or DecodingOptions(), keeps_placeholders=placeholders, glossary=glossary
+        TOKENIZER,
+        STAND_INS,
+        decoding or DecodingOptions(),
+        keeps_placeholders=placeholders,
+        glossary=glossary,
+        capitals=capitals,
     )
-    blocks = run(blocks_of(text, text_format, protection))
+    blocks = run(blocks_of(text, text_format, protection, translates_attributes=attributes))
     return run(plan_document(blocks, Measure(lambda piece: len(piece) // 4 + 1, 512, ""), Splitting()))
 
 
@@ -68,11 +77,11 @@ def translated(
     text_format: TextFormat = "html",
     translate: Callable[[str], str] = str,
     links: Callable[[str], Sequence[Link]] = lambda source: [Link(at, at + 1, at, at + 1) for at in range(len(source))],
-    **options: bool,
+    **options: Any,
 ) -> str:
     """The text, each part of it translated by `translate`."""
     document = planned(text, text_format, **options)
     pieces = [document.gaps[0]]
     for part, gap in zip(document.parts, document.gaps[1:], strict=True):
         pieces += (part.restored(translate(part.text), links(part.text)), gap)
-    return "".join(pieces)
+    return AttributeTexts().placed("".join(pieces))

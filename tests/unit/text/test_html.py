@@ -129,3 +129,35 @@ def test_hostile_markup_takes_linear_time_and_comes_out_whole(name: str) -> None
 def test_a_word_beyond_the_model_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="a word of"):
         translated("<p>" + "x" * 50_000)
+
+
+def test_attributes_are_translated_when_asked_for() -> None:
+    page = '<p title="a &lt; b">See <img src=x alt=here> <a title=\'it\' href="y">now</a></p>'
+    page += '<input placeholder="name" value="v">'
+    assert translated(page, translate=str.upper) == page.replace("See", "SEE").replace("now", "NOW")
+    assert translated(page, translate=str.upper, attributes=True) == (
+        '<p title="A &lt; B">SEE <img src=x alt="HERE"> <a title=\'IT\' href="y">NOW</a></p>'
+        '<input placeholder="NAME" value="v">'
+    )
+
+
+def test_attributes_of_what_is_kept_stay() -> None:
+    page = '<p translate="no" title="a">b</p><textarea placeholder="c">d</textarea><code title="e">f</code>'
+    assert translated(page, translate=str.upper, attributes=True) == page.replace('"c"', '"C"').replace('"e"', '"E"')
+
+
+def test_an_attribute_is_a_text_of_its_own() -> None:
+    parts = [part.text for part in planned('<p>A <b title="It is. So.">red</b> one</p>', attributes=True).parts]
+    assert parts == ["It is.", "So.", "A red one"]
+
+
+def test_what_a_translated_attribute_says_stays_within_it() -> None:
+    page = '<b title="x">y</b>'
+    assert translated(page, translate=lambda _: "\"'<>", attributes=True).startswith('<b title="&quot;&#x27;&lt;&gt;">')
+
+
+def test_a_pair_whose_words_nothing_is_linked_to_still_encloses_a_word() -> None:
+    found = translated(
+        "<p>The <b>red</b> house</p>", translate=lambda _: "Das rote Haus", links=lambda _: [Link(0, 3, 0, 3)]
+    )
+    assert found == "<p>Das <b>rote</b> Haus</p>"

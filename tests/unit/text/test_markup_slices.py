@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Generator
 from types import FrameType
 from typing import Any
@@ -17,7 +18,7 @@ from dragoman.serving.text.protection import Protection
 MOST_LINES = 15_000
 """Well below three milliseconds."""
 
-N = 40_000
+N = 20_000
 HTML = {
     "nested tags": "<b>" * (N // 7) + "word" + "</b>" * (N // 7),
     "nested words": "<b>w" * (N // 8) + "</b>" * (N // 8),
@@ -30,6 +31,51 @@ HTML = {
     "atoms": "x <code>a</code> " * (N // 17),
     "paragraphs": "<p>a" * (N // 4),
     "placeholders": "<p>" + "{a} " * (N // 4),
+}
+
+XML = {
+    **{name: text for name, text in HTML.items() if name not in {"kept elements"}},
+    "references": "&amp;&own;" * (N // 10),
+    "segments": "<xliff>" + "<source>a</source>" * (N // 18),
+    "open segments": "<xliff>" + "<source>" * (N // 8),
+    "sections": "<![CDATA[a]]>" * (N // 13),
+    "declarations": "<!DOCTYPE a [" + "<!ENTITY a '&a;&a;'>" * (N // 20),
+    "spaces": "<a xml:space='preserve'>" * (N // 24),
+}
+MARKDOWN = {
+    "quotes": "> " * (N // 2),
+    "quotes in lines": ("> " * 100 + "a\n") * (N // 200),
+    "lists": "- " * (N // 2),
+    "lists and blank lines": "- " * 100 + "\n" * N,
+    "open brackets": "[" * N,
+    "closed brackets": "[" * (N // 2) + "]" * (N // 2),
+    "links": "[a](b" * (N // 5),
+    "link titles": "[a](b 'c" * (N // 8),
+    "link parentheses": "[a](" + "(" * N,
+    "images": "![" * (N // 2),
+    "nested links": "[a" * (N // 4) + "](b)" * (N // 8),
+    "stars": "*a " * (N // 3),
+    "stars that open": "a**b" + "c* " * (N // 3),
+    "mixed signs": "*a _b ~c " * (N // 9),
+    "emphasis": "**a** " * (N // 6),
+    "nested emphasis": "*a **a " * (N // 14) + "a** a*" * (N // 12),
+    "backticks": "".join("`" * n + "a" for n in range(280)),
+    "tags": "<a b='" * (N // 6),
+    "comments": "<!--" * (N // 4),
+    "html comments": "a <!-- " * (N // 7),
+    "references": "[a]: b\n" * (N // 14) + "[a]" * (N // 6),
+    "cells": "|a" * (N // 4) + "\n" + "|-" * (N // 4) + "\n" + "|a" * (N // 4),
+    "rows": "|a|\n|-|\n" + "|a|\n" * (N // 8),
+    "hashes": "# " + " " * N + "a",
+    "dashes": "- " * N + "a",
+    "rules": ("-" * 100 + "a\n") * (N // 100),
+    "entities": "&amp;" * (N // 5),
+    "hard breaks": "a  \n" * (N // 4),
+    "escapes": "\\" * N,
+    "colons": ":a" * (N // 2),
+    "autolinks": "<a:" * (N // 3),
+    "numbers": "1. " * (N // 3),
+    "front matter": "---\n" * (N // 4),
 }
 
 
@@ -56,9 +102,26 @@ def reading(text: str, text_format: TextFormat) -> Generator[None, None, object]
     return blocks_of(text, text_format, Protection(TOKENIZER, STAND_INS, DecodingOptions(), keeps_placeholders=True))
 
 
-@pytest.mark.parametrize("name", HTML)
-def test_no_slice_of_hostile_html_does_much(name: str) -> None:
-    assert most_lines(reading(HTML[name], "html")) < MOST_LINES
+HOSTILE = {
+    f"{kind}: {name}": (kind, text)
+    for kind, texts in (("html", HTML), ("xml", XML), ("markdown", MARKDOWN))
+    for name, text in texts.items()
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_slice_of_hostile_markup_does_much(name: str) -> None:
+    kind, text = HOSTILE[name]
+    assert most_lines(reading(text, kind)) < MOST_LINES
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_reading_hostile_markup_takes_linear_time(name: str) -> None:
+    kind, text = HOSTILE[name]
+    began_s = time.process_time()
+    for _ in reading(text, kind):
+        pass
+    assert time.process_time() - began_s < 4.0
 
 
 def test_no_slice_of_many_placeholders_does_much() -> None:

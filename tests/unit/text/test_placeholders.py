@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable, Sequence
 
 import pytest
-from pretend import STAND_INS, planned, translated
+from pretend import STAND_INS, TOKENIZER, planned, translated
 
 from dragoman.search import DecodingOptions
+from dragoman.serving.text.links import Link
 from dragoman.serving.text.placeholders import placeholder_spans
+from dragoman.serving.text.stand_ins import StandIns
 
 
 @pytest.mark.parametrize(
@@ -71,6 +75,72 @@ def test_several_have_stand_ins_of_their_own_that_the_text_does_not_have() -> No
 
 def test_one_that_the_translation_lacks_is_put_in() -> None:
     assert translated("See {a} now", "text", lambda _: "Sieh jetzt", lambda _: []) == "Sieh {a} jetzt"
+
+
+def spoken(text: str, say: Callable[[list[str]], str], links: Callable[[str], list[Link]] = lambda _: []) -> str:
+    """The translation of a text by a model that says what `say` makes of its stand-ins."""
+
+    def translate(part: str) -> str:
+        return say([word for word in re.findall(r"\w+", part) if STAND_INS.has(word)])
+
+    return translated(text, "text", translate, links)
+
+
+@pytest.mark.parametrize(
+    ("say", "written"),
+    [
+        (lambda own: f"Nimm {own[0]} und {own[1]}.", "Nimm {a} und {b}."),
+        (lambda own: f"Nimm {own[0]}0 und {own[1]}er.", "Nimm {a} und {b}."),
+        (lambda own: f"Nimm 1{own[0]} und {own[1]}s.", "Nimm {a} und {b}."),
+        (lambda own: f"Nimm {own[0]} und {own[1]}, ja, {own[0]}.", "Nimm {a} und {b}, ja,."),
+        (lambda own: f"Nimm {own[0]}erzündung und {own[1]}.", "Nimm {a} erzündung und {b}."),
+        (lambda own: f"Nimm {own[0]}{own[1]}.", "Nimm {a} {b}."),
+        (lambda own: f"Nimm {own[0]}.", "Nimm {a} {b}."),
+        (lambda own: "Nimm es.", "{a} Nimm {b} es."),
+        (lambda own: "", "{a} {b}"),
+    ],
+)
+def test_whatever_the_model_writes_each_comes_out_once_and_alone(say: Callable[[list[str]], str], written: str) -> None:
+    found = spoken("Take {a} and {b}.", say)
+    assert [found.count(one) for one in ("{a}", "{b}")] == [1, 1]
+    assert found == written
+
+
+def test_they_change_places_only_where_the_alignment_says_so() -> None:
+    def swapped(own: list[str]) -> str:
+        return f"Gib {own[1]} nun {own[0]}"
+
+    def links(part: str) -> list[Link]:
+        first, second = [match.span() for match in re.finditer(r"\w+", part)][1:3]
+        said = swapped(part.split()[1:3])
+        places = [match.span() for match in re.finditer(r"\w+", said)]
+        return [Link(*second, *places[1]), Link(*first, *places[3])]
+
+    assert spoken("Give {a} {b} now", swapped) == "Gib {a} nun {b}"
+    assert spoken("Give {a} {b} now", swapped, links) == "Gib {b} nun {a}"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("{size}px wide", 1), ("%s%s", 1), ("{a} {b}", 2), ("a{b}c.{d}", 2), ("great😀", 1), ("{a}/{b}", 2)],
+)
+def test_a_stand_in_is_a_word_of_its_own(text: str, parts: int) -> None:
+    (part,) = planned(f"See {text} now", "text").parts
+    assert sum(STAND_INS.has(word) for word in re.findall(r"\w+", part.text)) == parts
+
+
+def test_a_hundred_thousand_come_out_as_they_went_in() -> None:
+    text = "%s " * 100_000
+    assert translated(text, "text", lambda _: "x", lambda _: []).count("%s") == 100_000
+
+
+def test_stand_ins_are_words_that_the_model_writes_again() -> None:
+    def translate(texts: Sequence[str]) -> list[str]:
+        return [text if "Paris" in text or "68" in text else "Nein." for text in texts]
+
+    assert list(StandIns(TOKENIZER, translate).for_text(""))[:3] == ["68", "Paris", "70"]
+    assert "Boston" not in StandIns(TOKENIZER, list).for_text("Boston")
+    assert list(StandIns(TOKENIZER).for_text("")) == list(StandIns(TOKENIZER, lambda texts: [""] * len(texts)).for_text(""))
 
 
 def test_they_are_translated_when_the_caller_says_so() -> None:

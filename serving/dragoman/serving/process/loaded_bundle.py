@@ -20,14 +20,15 @@ from dragoman.serving.process.glossaries import Glossaries
 from dragoman.serving.process.options import OptionsReader, RequestOptions
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
+from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Document, Part
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.formats import blocks_of
 from dragoman.serving.text.glossary import read_glossary
-from dragoman.serving.text.placeholders import StandIns
 from dragoman.serving.text.planning import Splitting, plan_document
 from dragoman.serving.text.protection import Protection
 from dragoman.serving.text.sentence_rules import has_spaces
+from dragoman.serving.text.stand_ins import StandIns
 
 __all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
 
@@ -48,6 +49,7 @@ class LoadedBundle:
         contract: MemoryContract,
         languages: LanguageResolver | None = None,
         glossaries: Glossaries | None = None,
+        stand_ins: StandIns | None = None,
     ) -> None:
         self.settings, self.manifest, self.version = settings, manifest, version
         self.tokenizer, self.engine, self.contract = tokenizer, engine, contract
@@ -56,7 +58,7 @@ class LoadedBundle:
         self.options = OptionsReader(
             *(manifest.dimensions, manifest.generation, settings.limits, self.languages, manifest.tasks), self.glossaries
         )
-        self.stand_ins = StandIns(tokenizer)
+        self.stand_ins = stand_ins or StandIns(tokenizer)
         self._longest_prefix = longest_prefix(manifest.dimensions)
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
@@ -75,7 +77,10 @@ class LoadedBundle:
     def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
         """The parts that `text` is translated in: its sentences, its lines, or itself."""
         language, measure = self._beginning(text, options)
-        blocks = yield from blocks_of(text[len(language) :], options.format, self._protection(options))
+        blocks = yield from blocks_of(
+            *(text[len(language) :], options.format, self._protection(options)),
+            translates_attributes=options.translate_attributes,
+        )
         document = yield from plan_document(
             blocks,
             measure,
@@ -120,9 +125,15 @@ class LoadedBundle:
             options.decoding,
             keeps_placeholders=options.placeholders,
             glossary=self.glossaries.of(options.glossary),
+            capitals=self._capitals(options) if options.capitals else None,
             can_enforce=self.engine.can_enforce_phrases and self.widest_beam > 1,
             widest=self.widest_beam,
         )
+
+    def _capitals(self, options: RequestOptions) -> Capitals:
+        model = self.manifest.model
+        source, target = options.source_language or model.source_language, options.target_language or model.target_language
+        return Capitals(source, target)
 
     def source(self, document: Document, part: Part, options: RequestOptions) -> tuple[int, ...]:
         """What the encoder reads for a part of a document."""
@@ -192,6 +203,7 @@ def load_bundle(settings: ProcessSettings) -> LoadedBundle:
         engine=loaded.engine,
         contract=loaded.contract,
         languages=_languages(loaded.manifest, loaded.tokenizer),
+        stand_ins=StandIns(loaded.tokenizer, loaded.translate_shortly),
         glossaries=Glossaries({name: read_glossary(Path(path)) for name, path in settings.glossaries.items()}),
     )
 

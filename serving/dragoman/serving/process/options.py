@@ -63,6 +63,8 @@ class RequestOptions:
     task_prefix: str = ""
     format: TextFormat = "text"
     placeholders: bool = True
+    capitals: bool = True
+    translate_attributes: bool = False
     glossary: GlossaryValue | None = None
     named: frozenset[str] = frozenset()
     """Which options the caller gave."""
@@ -86,6 +88,7 @@ class RequestOptions:
             *(source, self.language_tokens, self.task_prefix),
             *(self.format, self.placeholders, self.glossary, self.alternatives_at),
             self.num_alternatives if self.alternatives_at else 0,
+            *(self.capitals, self.translate_attributes),
         )
 
 
@@ -121,6 +124,8 @@ class OptionsReader:
             "task_prefix": TASK_PREFIX,
             "format": Choice(get_args(TextFormat)),
             "placeholders": Boolean(),
+            "capitals": Boolean(),
+            "translate_attributes": Boolean(),
             "glossary": GlossaryOption(),
         }
         self.schema: Mapping[str, OptionType] = {**DECODING_OPTIONS, **self._own}

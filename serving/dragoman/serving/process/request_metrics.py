@@ -11,7 +11,7 @@ from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.requests import TextState, TranslationRequest
 from dragoman.serving.process.settings import ProcessSettings
-from dragoman.serving.text.placeholders import StandIns
+from dragoman.serving.text.stand_ins import StandIns
 
 __all__ = ["RequestMetrics"]
 

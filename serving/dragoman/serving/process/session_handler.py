@@ -105,7 +105,7 @@ class SessionHandler:
         options = bundle.options.read(frame.parts[1])
         check_sizes(raw, bundle.settings.limits)
         _check_server_options(options)
-        options = dataclasses.replace(options, placeholders=False)  # the caller puts nothing back
+        options = dataclasses.replace(options, placeholders=False, capitals=False)  # the caller puts nothing back
         prefix = [
             *options.decoding.prefix,
             *(bundle.tokenizer.encode_target(options.prefix_text) if options.prefix_text else ()),

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Literal
 
 from dragoman.serving.text.blocks import Blocks
 from dragoman.serving.text.html_tokens import html_tokens
+from dragoman.serving.text.markdown_tokens import markdown_tokens
 from dragoman.serving.text.markup_blocks import MarkedText, Opaque, marked_texts
+from dragoman.serving.text.markup_tokens import Kind, MarkupToken
 from dragoman.serving.text.protection import Draft, Protection
+from dragoman.serving.text.xml_tokens import xml_tokens
 
 __all__ = ["TextFormat", "blocks_of"]
 
-TextFormat = Literal["text", "html"]
+TextFormat = Literal["text", "html", "xml", "markdown"]
 
+_READERS: Mapping[str, Callable[[str], Generator[None, None, list[MarkupToken]]]] = {
+    "html": html_tokens,
+    "xml": xml_tokens,
+    "markdown": markdown_tokens,
+}
 _SPACE = re.compile(r"[ \t\n\r\f]+")
 _LONG = 100
 """Items. Nothing else is done between two pauses than the drawing up of one such block."""
 
 
-def blocks_of(text: str, text_format: TextFormat, protection: Protection) -> Generator[None, None, Blocks]:
+def blocks_of(
+    text: str, text_format: TextFormat, protection: Protection, *, translates_attributes: bool = False
+) -> Generator[None, None, Blocks]:
     """The blocks of a text; yields where a caller with other things to do should do them."""
     if text_format == "text":
         return Blocks(((yield from protection.block(Draft.of_text(text))),), ("", ""))
-    tokens = yield from html_tokens(text)
-    texts, gaps = yield from marked_texts(tokens)
+    tokens = yield from _READERS[text_format](text)
+    texts, gaps = yield from marked_texts(tokens, translates_attributes=translates_attributes)
     blocks = []
     for number, marked in enumerate(texts):
         if number % 20 == 19 or len(marked.items) > _LONG:
@@ -37,20 +46,22 @@ def blocks_of(text: str, text_format: TextFormat, protection: Protection) -> Gen
 
 
 def _draft(marked: MarkedText) -> Draft:
-    """Any white space is one space, as HTML shows it."""
-    draft = Draft(write=_escaped)
+    """Any white space is one space, as browsers show it, unless it means something."""
+    style = marked.style
+    draft = Draft(write=style.write)
     places: dict[int, int] = {}  # of items among the draft's tags
+    before: object = None
     for at, item in enumerate(marked.items):
         if isinstance(item, str):
-            shown = _SPACE.sub(" ", item)
-            draft.add_text(shown[1:] if shown.startswith(" ") and draft.ends_in_space else shown)
+            shown = item if style.keeps_space else _SPACE.sub(" ", item)
+            is_double = shown.startswith(" ") and draft.ends_in_space and not style.keeps_space
+            if is_double and isinstance(before, MarkupToken) and before.kind is Kind.ASIDE:
+                draft.end_tag_in_space()  # an image between two words
+            draft.add_text(shown[1:] if is_double else shown)
         elif isinstance(item, Opaque):
             draft.add_opaque(item.raw)
         else:
-            places[at] = draft.add_tag(item.raw)
+            places[at] = draft.add_tag(item.raw, needs_words=item.needs_words)
+        before = item
     draft.pair({places[at]: places[partner] for at, partner in marked.partners.items()})
     return draft
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dragoman.serving.text.attribute_texts import AttributeTexts
 from dragoman.serving.text.links import Link
 
 __all__ = ["JoinedHypothesis", "TextHypothesis"]
@@ -50,4 +51,5 @@ class JoinedHypothesis:
     def whole(self) -> TextHypothesis:
         """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
         score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score
-        return TextHypothesis("".join(self._pieces), score, self._tokens, alignment=f"[{', '.join(self._links)}]")
+        text = AttributeTexts().placed("".join(self._pieces))
+        return TextHypothesis(text, score, self._tokens, alignment=f"[{', '.join(self._links)}]")

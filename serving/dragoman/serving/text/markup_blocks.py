@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from dragoman.serving.text.markup_tokens import Kind, MarkupToken
+from dragoman.serving.text.attribute_texts import closing, opening, reference
+from dragoman.serving.text.markup_tokens import HTML_TEXT, AttributeText, Kind, MarkupToken, Style, element_end
 
 __all__ = ["MarkedText", "Opaque", "marked_texts"]
 
 _SPACE = re.compile(r"[ \t\n\r\f]+")
 _WORD = re.compile(r"[^\W\d_]")
-_STEPS_BETWEEN_PAUSES = 200
+_STEPS_BETWEEN_PAUSES = 100
 _MOST_ITEMS = 512
 """A block of more ends there, in the middle of a sentence: what is done for one block is done without a pause."""
 
@@ -34,31 +36,30 @@ class MarkedText:
 
     items: list[Item] = field(default_factory=list)
     partners: dict[int, int] = field(default_factory=dict)
+    style: Style = HTML_TEXT
 
 
-def marked_texts(tokens: Sequence[MarkupToken]) -> Generator[None, None, tuple[list[MarkedText], list[str]]]:
-    """The blocks of a document, and the source around them: one gap more than blocks."""
-    builder = _Builder()
+def marked_texts(
+    tokens: Sequence[MarkupToken], *, translates_attributes: bool = False
+) -> Generator[None, None, tuple[list[MarkedText], list[str]]]:
+    """The blocks of a document, and the source around them: one gap more than blocks.
+
+    A translated attribute is a block before the one that its tag stands in (`attribute_texts`).
+    """
+    builder = _Builder(translates_attributes)
     at = steps = 0
     while at < len(tokens):
         if (steps := steps + 1) % _STEPS_BETWEEN_PAUSES == 0:
             yield
         token = tokens[at]
+        raw = builder.with_references(token) if token.attributes else token.raw
         if token.kind is Kind.OPEN and token.is_kept:
-            end = yield from _end_of(tokens, at)
-            raw = "".join(one.raw for one in tokens[at:end])
-            if token.is_block:
-                builder.end_block()
-                builder.gap.append(raw)
-            else:
-                builder.items.append((raw, Opaque(raw)))
+            end = yield from element_end(tokens, at)
+            whole = "".join((raw, *(one.raw for one in tokens[at + 1 : end])))
+            builder.add(whole, None if token.is_block else Opaque(whole), token)
             at = end
-        elif token.is_block:
-            builder.end_block()
-            builder.gap.append(token.raw)
-            at += 1
         else:
-            builder.items.append((token.raw, token.text if token.kind is Kind.TEXT else token))
+            builder.add(raw, None if token.is_block else _item(token, raw), token)
             at += 1
         if len(builder.items) >= _MOST_ITEMS:
             builder.end_block()
@@ -67,29 +68,69 @@ def marked_texts(tokens: Sequence[MarkupToken]) -> Generator[None, None, tuple[l
     return builder.blocks, [*builder.gaps, "".join(builder.gap)]
 
 
-def _end_of(tokens: Sequence[MarkupToken], start: int) -> Generator[None, None, int]:
-    """Behind the element that tokens[start] opens; the end of the document where nothing closes it."""
-    name, depth = tokens[start].name, 0
-    for at in range(start, len(tokens)):
-        if (at - start) % _STEPS_BETWEEN_PAUSES == _STEPS_BETWEEN_PAUSES - 1:
-            yield
-        if tokens[at].name == name:
-            depth += (tokens[at].kind is Kind.OPEN) - (tokens[at].kind is Kind.CLOSE)
-            if depth == 0:
-                return at + 1
-    return len(tokens)
+def _item(token: MarkupToken, raw: str) -> Item:
+    if token.kind is Kind.TEXT:
+        return token.text
+    if token.kind is Kind.ATOM:
+        return Opaque(raw)
+    if raw is token.raw and not token.written:
+        return token
+    return dataclasses.replace(token, raw=raw if token.attributes else token.written, attributes=())
 
 
 class _Builder:
-    def __init__(self) -> None:
+    def __init__(self, translates_attributes: bool) -> None:
         self.blocks: list[MarkedText] = []
         self.gaps: list[str] = []
         self.gap: list[str] = []  # source since the last block
         self.items: list[tuple[str, Item]] = []  # of the block that goes on, with their source
+        self._style: Style | None = None
+        self._translates_attributes = translates_attributes
+        self._attributes: list[tuple[int, AttributeText]] = []  # of the block that goes on
+        self._own: list[tuple[int, AttributeText]] = []  # of the token that is added next
+        self._named = 0
+
+    def with_references(self, token: MarkupToken) -> str:
+        """The source of a token with references in the place of attributes that are translated."""
+        source, pieces, done = token.written or token.raw, list[str](), 0
+        for text in token.attributes:
+            if not (self._translates_attributes or text.is_always_translated):
+                continue
+            quote = "" if text.is_quoted else '"'
+            pieces += (source[done : text.start], quote, reference(self._named), quote)
+            self._own.append((self._named, text))
+            self._named, done = self._named + 1, text.end
+        return "".join((*pieces, source[done:])) if pieces else token.raw
+
+    def add(self, raw: str, item: Item | None, token: MarkupToken) -> None:
+        """`item` of the block that goes on; without one the block ends, and `raw` stands behind it."""
+        if item is None:
+            self.end_block()
+            self._attributes, self._own = self._own, []
+            self._put_attributes()
+            self.gap.append(raw)
+            return
+        if self._own:
+            self._attributes += self._own
+            self._own = []
+        if self._style is None and token.kind is Kind.TEXT:
+            self._style = token.style
+        self.items.append((raw, item))
+
+    def _put_attributes(self) -> None:
+        """The texts of attributes come before what their tags stand in."""
+        for name, text in self._attributes:
+            self.gap.append(opening(name))
+            self.blocks.append(MarkedText([text.text.strip()], {}, text.style))
+            self.gaps.append("".join(self.gap))
+            self.gap = [closing()]
+        self._attributes = []
 
     def end_block(self) -> None:
         """What was collected is a block if there are words in it. What is around its text belongs to the gaps."""
         items, self.items = self.items, []
+        style, self._style = self._style or HTML_TEXT, None
+        self._put_attributes()
         if not any(isinstance(item, str) and _WORD.search(item) for _, item in items):
             self.gap += [raw for raw, _ in items]
             return
@@ -113,7 +154,7 @@ class _Builder:
             items[last] = (raw_last[:-trailing], text.rstrip(" \t\n\r\f"))
         kept = [item for _, item in items[first : last + 1]]
         own = {at - first: partner - first for at, partner in partners.items() if first <= at <= last}
-        self.blocks.append(MarkedText(kept, own))
+        self.blocks.append(MarkedText(kept, own, style))
         self.gaps.append("".join(self.gap))
         self.gap = [after, *(raw for raw, _ in items[last + 1 :])]
 

@@ -1,11 +1,13 @@
-"""What HTML and XML have in common once they are read: a row of tokens that are the source, piece by piece."""
+"""What HTML, XML and Markdown have in common once they are read: a row of tokens that are the source, piece by piece."""
 
 from __future__ import annotations
 
+import html
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-__all__ = ["Kind", "MarkupToken"]
+__all__ = ["HTML_ATTRIBUTE", "HTML_TEXT", "AttributeText", "Kind", "MarkupToken", "Style", "element_end"]
 
 
 class Kind(Enum):
@@ -14,15 +16,51 @@ class Kind(Enum):
     TEXT = auto()
     OPEN = auto()
     CLOSE = auto()
+    ATOM = auto()
+    """It stands among words as if it were one: a code span, an entity that the document declares."""
     ASIDE = auto()
     """A comment, a declaration, an element without content: it stays where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How the text of a block is written as source again, and whether its white space means something."""
+
+    write: Callable[[str], str]
+    keeps_space: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeText:
+    """raw[start:end] of a token is a text of its own, which may be translated; `text` is what it means."""
+
+    start: int
+    end: int
+    text: str
+    style: Style
+    is_quoted: bool = True
+    is_always_translated: bool = False
+    """Without being asked for: the description of an image in Markdown, which is written like a text."""
+
+
+def _html_text(text: str) -> str:
+    return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
+
+
+def _html_attribute(text: str) -> str:
+    return html.escape(text).replace("\u00a0", "&nbsp;")
+
+
+HTML_TEXT = Style(_html_text)
+HTML_ATTRIBUTE = Style(_html_attribute)
 
 
 @dataclass(frozen=True, slots=True)
 class MarkupToken:
     """`raw` is the source, byte for byte. `text`: what a text means, without entities.
 
-    `is_block`: an element that text does not go on across. `is_kept`: an element whose content is not translated.
+    `is_block`: text does not go on across it. `is_kept`: an element whose content is not translated. `needs_words`: a tag
+    that means nothing around no words, so that it is left out there.
     """
 
     kind: Kind
@@ -31,3 +69,24 @@ class MarkupToken:
     text: str = ""
     is_block: bool = False
     is_kept: bool = False
+    needs_words: bool = False
+    style: Style = HTML_TEXT
+    attributes: tuple[AttributeText, ...] = ()
+    written: str = ""
+    """What stands for it in a translated block, where that is not `raw`."""
+
+
+_STEPS_BETWEEN_PAUSES = 150
+
+
+def element_end(tokens: Sequence[MarkupToken], start: int) -> Generator[None, None, int]:
+    """Behind the element that tokens[start] opens; the end of the document where nothing closes it."""
+    name, depth = tokens[start].name, 0
+    for at in range(start, len(tokens)):
+        if (at - start) % _STEPS_BETWEEN_PAUSES == _STEPS_BETWEEN_PAUSES - 1:
+            yield
+        if tokens[at].name == name:
+            depth += (tokens[at].kind is Kind.OPEN) - (tokens[at].kind is Kind.CLOSE)
+            if depth == 0:
+                return at + 1
+    return len(tokens)

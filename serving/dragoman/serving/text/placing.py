@@ -37,7 +37,7 @@ class Placing:
         if start <= self._source_words[0][0] and end >= self._source_words[-1][1]:
             return 0, self._length
         if (start, end) not in self._known:
-            self._known[start, end] = self._linked(start, end) if self._links else self._proportional(start, end)
+            self._known[start, end] = self._linked(start, end) if self._links else self.in_proportion(start, end)
         return self._known[start, end]
 
     def point(self, at: int) -> int:
@@ -75,7 +75,8 @@ class Placing:
         best = max(runs, key=lambda run: run[1] - run[0])
         return best[0], best[1]
 
-    def _proportional(self, start: int, end: int) -> _Span | None:
+    def in_proportion(self, start: int, end: int) -> _Span | None:
+        """What has the same place among the words of the translation; None for no words."""
         first = bisect.bisect_right(self._source_starts, start)
         if first and self._source_words[first - 1][1] > start:
             first -= 1

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.search import DecodingOptions
 from dragoman.serving.text.blocks import Block, PlainBlock
+from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.glossary import Glossary
-from dragoman.serving.text.marked import Atom, MarkedBlock, Tag
-from dragoman.serving.text.placeholders import StandIns, placeholder_spans
+from dragoman.serving.text.marked import MarkedBlock
+from dragoman.serving.text.placeholders import placeholder_spans
+from dragoman.serving.text.restoring import Tag
+from dragoman.serving.text.slots import Atom
+from dragoman.serving.text.stand_ins import StandIns
 
 __all__ = ["BEAM_WITH_TERMS", "Draft", "Protection"]
 
@@ -27,7 +31,7 @@ class Draft:
 
     write: Callable[[str], str] = str
     pieces: list[str] = field(default_factory=list)
-    tags: list[tuple[int, str]] = field(default_factory=list)
+    tags: list[tuple[int, str, bool]] = field(default_factory=list)
     opaque: list[tuple[int, str]] = field(default_factory=list)
     partners: Mapping[int, int] = field(default_factory=dict)
     length: int = 0
@@ -49,10 +53,15 @@ class Draft:
         self.opaque.append((self.length, raw))
         self.add_text(_OPAQUE)
 
-    def add_tag(self, raw: str) -> int:
+    def add_tag(self, raw: str, *, needs_words: bool = False) -> int:
         """Its place among the tags."""
-        self.tags.append((self.length, raw))
+        self.tags.append((self.length, raw, needs_words))
         return len(self.tags) - 1
+
+    def end_tag_in_space(self) -> None:
+        """The last tag has a space behind it, which the text has before it already."""
+        at, raw, needs_words = self.tags[-1]
+        self.tags[-1] = at, raw + " ", needs_words
 
     def pair(self, partners: Mapping[int, int]) -> None:
         self.partners = partners
@@ -69,31 +78,33 @@ class Protection:
         *,
         keeps_placeholders: bool = False,
         glossary: Glossary | None = None,
+        capitals: Capitals | None = None,
         can_enforce: bool = True,
         widest: int = BEAM_WITH_TERMS,
     ) -> None:
         self._tokenizer, self._stand_ins, self._decoding = tokenizer, stand_ins, decoding
-        self._keeps_placeholders, self._glossary = keeps_placeholders, glossary
+        self._keeps_placeholders, self._glossary, self._capitals = keeps_placeholders, glossary, capitals
         self._can_enforce, self._widest = can_enforce and not decoding.sampling, widest
 
     def block(self, draft: Draft) -> Generator[None, None, Block]:
         """The block to translate; yields where a caller with other things to do should do them."""
         text = "".join(draft.pieces)
         spans = yield from self._spans(text, draft)
-        if not (spans or draft.tags or self._glossary) and draft.write is str:
+        capitals = self._capitals if self._capitals is not None and self._capitals.may_be_in(text) else None
+        if not (spans or draft.tags or self._glossary or capitals) and draft.write is str:
             return PlainBlock(text)
-        text, atoms, places = yield from self._with_stand_ins(text, spans, [at for at, _ in draft.tags])
+        text, atoms, places = yield from self._with_stand_ins(text, spans, [at for at, _, _ in draft.tags])
         tags = [
-            Tag(at, raw, draft.partners.get(number, -1))
-            for number, (at, (_, raw)) in enumerate(zip(places, draft.tags, strict=True))
+            Tag(at, raw, draft.partners.get(number, -1), needs_words)
+            for number, (at, (_, raw, needs_words)) in enumerate(zip(places, draft.tags, strict=True))
         ]
-        return MarkedBlock(text, tags, atoms, write=draft.write, options=self._part_options)
+        return MarkedBlock(text, tags, atoms, write=draft.write, options=self._part_options, capitals=capitals)
 
     def _spans(self, text: str, draft: Draft) -> Generator[None, None, list[tuple[int, int, str]]]:
         """What stand-ins take the place of, and its source."""
         found = [(at, at + 1, raw) for at, raw in draft.opaque]
         if self._keeps_placeholders:
-            opaque, tags = {start for start, _, _ in found}, {place for place, _ in draft.tags}
+            opaque, tags = {start for start, _, _ in found}, {place for place, _, _ in draft.tags}
             for span in placeholder_spans(text):
                 if span is None:
                     yield
@@ -119,9 +130,12 @@ class Protection:
                 moved.append(places[next_place] + shift)
                 next_place += 1
             stand_in = free[number % len(free)] if free else text[start:end]
-            pieces += (text[done:start], stand_in)
-            atoms.append(Atom(start + shift, start + shift + len(stand_in), raw))
-            shift += len(stand_in) - (end - start)
+            before = " " if text[start - 1 : start].isalnum() and start else ""  # a stand-in is a word of its own
+            behind = " " if text[end : end + 1].isalnum() else ""
+            pieces += (text[done:start], before, stand_in, behind)
+            begin = start + shift + len(before)
+            atoms.append(Atom(begin, begin + len(stand_in), raw))
+            shift = begin + len(stand_in) + len(behind) - end
             done = end
         moved += [place + shift for place in places[next_place:]]
         return "".join((*pieces, text[done:])), atoms, moved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dragoman.serving.text.attribute_texts import AttributeTexts
 from dragoman.serving.text.document import Document
 
 __all__ = ["TextStream"]
@@ -23,6 +24,7 @@ class TextStream:
         self._part = 0
         self._sent_of_part = ""
         self._opening = document.gaps[0]
+        self._attributes = AttributeTexts()
 
     def decided(self, part: int, tokens: Sequence[int]) -> str:
         """The text that `tokens` of `part` add now."""
@@ -58,4 +60,4 @@ class TextStream:
         """What stands before the text goes out with its first chunk, or when all parts are done."""
         if self._opening and (chunk or self._part == len(self._document.parts)):
             chunk, self._opening = self._opening + chunk, ""
-        return chunk
+        return self._attributes.placed(chunk)

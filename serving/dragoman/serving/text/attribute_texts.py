@@ -1,0 +1,58 @@
+"""Translated attributes: how their texts, which stand inside tags, are parts of a document like any other.
+
+A tag may stand in the middle of a part, and its attributes are translated for themselves. So the text of an attribute comes
+before the block that its tag stands in, between two marks, and the tag refers to it. `AttributeTexts` reads what was joined
+and puts the texts where they are referred to. The marks are lone surrogates: no text that was received can have one.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["AttributeTexts", "closing", "opening", "reference"]
+
+_OPENING, _CLOSING, _REFERENCE, _END = "\ud800", "\ud801", "\ud802", "\ud803"
+_MARK = re.compile(f"[{_OPENING}{_REFERENCE}]([0-9]+){_END}|{_CLOSING}")
+
+
+def opening(name: int) -> str:
+    """What follows is the text of attribute `name`."""
+    return f"{_OPENING}{name}{_END}"
+
+
+def closing() -> str:
+    """The end of the text of an attribute."""
+    return _CLOSING
+
+
+def reference(name: int) -> str:
+    """Where the text of attribute `name` belongs."""
+    return f"{_REFERENCE}{name}{_END}"
+
+
+class AttributeTexts:
+    """Reads a document as it is joined, from left to right, and keeps the texts of attributes until they are referred to."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._open: str | None = None
+        self._pieces: list[str] = []
+
+    def placed(self, chunk: str) -> str:
+        """The next stretch of the document as it is sent; marks are never cut in two."""
+        if self._open is None and _OPENING not in chunk and _REFERENCE not in chunk:
+            return chunk
+        sent: list[str] = []
+        done = 0
+        for mark in _MARK.finditer(chunk):
+            (sent if self._open is None else self._pieces).append(chunk[done : mark.start()])
+            done = mark.end()
+            if mark.group() == _CLOSING:
+                self._texts[self._open or ""] = "".join(self._pieces)
+                self._open, self._pieces = None, []
+            elif mark.group().startswith(_OPENING):
+                self._open = mark.group(1)
+            else:
+                sent.append(self._texts.pop(mark.group(1), ""))
+        (sent if self._open is None else self._pieces).append(chunk[done:])
+        return "".join(sent)

@@ -1,0 +1,86 @@
+"""Sentences in capitals: read by the model as normal ones, and put back into capitals.
+
+Most models have seen few of them and translate them badly. A single word in capitals is left alone, and so are acronyms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dragoman.serving.text.word_list import names
+
+__all__ = ["Capitals"]
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_TWO_CAPITALS = re.compile(r"[^\W\d_a-z]{2}")
+_VOWELS = frozenset("AEIOUYÄÖÜÀÁÂÃÅÆÈÉÊËÌÍÎÏÒÓÔÕØÙÚÛÝĄĘŁÓАЕЁИОУЫЭЮЯІЇЄΑΕΗΙΟΥΩΆΈΉΊΌΎΏİIÖÜ")
+_ACRONYMS = names("""
+    AI AIDS API CEO CIA EU FAQ FBI GPU IBM NASA NATO OECD SUV UFO UK UN UNESCO UNICEF URL USA USB
+""")
+_FEWEST_LETTERS = 4
+_DOTTED = frozenset({"tr", "az"})
+"""Languages in which i and ı are letters of their own."""
+
+
+class Capitals:
+    """For one pair of languages, in BCP 47; None where it is not known."""
+
+    def __init__(self, source_language: str | None = None, target_language: str | None = None) -> None:
+        source, target = _primary(source_language), _primary(target_language)
+        self._is_english = source == "en"
+        self._reads_dotted, self._writes_dotted = source in _DOTTED, target in _DOTTED
+
+    @staticmethod
+    def may_be_in(text: str) -> bool:
+        """Whether a text can have such a sentence: quickly seen of most that have none."""
+        return _TWO_CAPITALS.search(text) is not None
+
+    def lowered(self, text: str, spared: Sequence[tuple[int, int]] = ()) -> str | None:
+        """A sentence in capitals as it is usually written, with as many characters; None of any other. `spared` stays."""
+        own = _without(text, spared) if spared else text
+        if not own.isupper():
+            return None
+        words = [match for match in _WORD.finditer(own) if match.group().isupper()]
+        if len(words) < 2 or sum(len(match.group()) for match in words) < _FEWEST_LETTERS:
+            return None
+        characters = list(text)
+        plain = [match for match in words if not self._stays(match.group())]
+        if not plain:
+            return None
+        for match in plain:
+            for at in range(*match.span()):
+                characters[at] = self._lower(text[at])
+            if self._is_english and match.group()[0] == "I" and match.group()[1:2] in {"", "'", "’"}:
+                characters[match.start()] = "I"
+        if plain[0] is words[0]:
+            characters[words[0].start()] = text[words[0].start()]
+        return "".join(characters)
+
+    def raised(self, text: str) -> str:
+        """A translation in capitals."""
+        return (text.replace("i", "İ") if self._writes_dotted else text).upper()
+
+    @staticmethod
+    def _stays(word: str) -> bool:
+        """Acronyms: known ones, and what nobody can say (HTML, MP3)."""
+        return word in _ACRONYMS or (len(word) > 1 and (_VOWELS.isdisjoint(word) or any(map(str.isdigit, word))))
+
+    def _lower(self, character: str) -> str:
+        if self._reads_dotted and character in "Iİ":
+            return "ı" if character == "I" else "i"
+        lower = character.lower()
+        return lower if len(lower) == 1 else character
+
+
+def _without(text: str, spared: Sequence[tuple[int, int]]) -> str:
+    """The text with spaces in the place of what is spared."""
+    pieces, done = [], 0
+    for start, end in spared:
+        pieces += (text[done:start], " " * (end - start))
+        done = end
+    return "".join((*pieces, text[done:]))
+
+
+def _primary(language: str | None) -> str:
+    return (language or "").replace("_", "-").partition("-")[0].lower()

@@ -1,0 +1,55 @@
+"""Markdown as tokens: structure and running text, byte for byte.
+
+Written for places in the source, which parsers for rendering do not give for what stands within a line; and it can pause,
+which they can't. `markdown-it-py` says in the tests whether the structure is the same before and after a translation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from dragoman.serving.text.html_tokens import html_tokens
+from dragoman.serving.text.markdown_inline import inline_tokens
+from dragoman.serving.text.markdown_lines import MarkdownBlock, markdown_blocks
+from dragoman.serving.text.markdown_text import MARKDOWN_CELL, MARKDOWN_TEXT
+from dragoman.serving.text.markup_tokens import Kind, MarkupToken
+
+__all__ = ["markdown_tokens"]
+
+_BLOCKS_BETWEEN_PAUSES = 20
+
+
+def markdown_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
+    """The tokens that make up `source`; yields where a caller with other things to do should do them."""
+    blocks, labels = yield from markdown_blocks(source)
+    tokens: list[MarkupToken] = []
+    done = 0
+    steps = 0
+    for block in blocks:
+        if block.kind == "kept" or not block.spans:
+            continue
+        parts = [[span] for span in block.spans] if block.kind == "cells" else [block.spans]
+        for spans in parts:
+            start, end = spans[0][0], spans[-1][1]
+            if (steps := steps + 1) % _BLOCKS_BETWEEN_PAUSES == 0:
+                yield
+            if start >= end:
+                continue
+            tokens.append(MarkupToken(Kind.ASIDE, source[done:start], is_block=True))
+            if block.kind == "html":
+                tokens += yield from _html(source, block)
+            else:
+                style = MARKDOWN_CELL if block.kind == "cells" else MARKDOWN_TEXT
+                tokens += yield from inline_tokens(source, spans, labels, style)
+            done = end
+    tokens.append(MarkupToken(Kind.ASIDE, source[done:], is_block=True))
+    return tokens
+
+
+def _html(source: str, block: MarkdownBlock) -> Generator[None, None, list[MarkupToken]]:
+    """Lines of HTML; in a quote, whose signs stand among them, they are kept."""
+    start, end = block.spans[0][0], block.spans[-1][1]
+    between = (source[one[1] : other[0]] for one, other in zip(block.spans, block.spans[1:], strict=False))
+    if any(text.strip() for text in between):
+        return [MarkupToken(Kind.ASIDE, source[start:end], is_block=True)]
+    return (yield from html_tokens(source[start:end]))

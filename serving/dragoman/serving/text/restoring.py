@@ -1,0 +1,144 @@
+"""What was taken out of a part comes back into its translation: tags around their words, placeholders for stand-ins."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dragoman.serving.text.links import Link
+from dragoman.serving.text.placing import Placing
+from dragoman.serving.text.slots import Atom, Slot, filled_slots
+
+__all__ = ["BEGAN_BEFORE", "ENDS_LATER", "Restorer", "Tag"]
+
+BEGAN_BEFORE, ENDS_LATER = -2, -3
+"""Partners that stand in another part."""
+
+
+class Tag(NamedTuple):
+    """`raw` stands before text[at]. `partner`: the place of its other half among the block's tags; -1 for none.
+
+    `needs_words`: a pair that is left out where it would enclose nothing.
+    """
+
+    at: int
+    raw: str
+    partner: int = -1
+    needs_words: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restorer:
+    """Puts the tags and atoms of a part into its translation."""
+
+    source: str
+    tags: Sequence[Tag]
+    atoms: Sequence[Atom]
+    write: Callable[[str], str]
+
+    def __call__(self, translation: str, links: Sequence[Link]) -> str:
+        placing = Placing(self.source, translation, links)
+        slots = filled_slots(self.source, self.atoms, translation, links, placing)
+        return _woven(translation, self._placed(placing, len(translation), slots), slots, self.write)
+
+    def _placed(self, placing: Placing, length: int, slots: Sequence[Slot]) -> list[tuple[int, str]]:
+        """All tags with their places in the translation, from left to right.
+
+        Pairs beside each other change places as their words do; pairs in each other stay so, clipped to the outer one. Tags
+        without a partner here keep their order.
+        """
+        ranges, children = self._ranges(placing, length, slots), self._children()
+
+        def in_target_order(tags: Sequence[int]) -> Iterator[int]:
+            return iter(sorted(tags, key=lambda tag: ranges[tag][0]))
+
+        placed: list[tuple[int, str]] = []
+        floor = 0
+        open_pairs = [(in_target_order(children[-1]), length, "")]  # what is in each, where it ends, its closing tag
+        while open_pairs:
+            inside, ceiling, closing = open_pairs[-1]
+            tag = next(inside, None)
+            if tag is None:
+                open_pairs.pop()
+                if open_pairs:
+                    floor = ceiling
+                    placed.append((floor, closing))
+                continue
+            start, end = ranges[tag]
+            floor = min(max(start, floor), ceiling)
+            end = min(max(end, floor), ceiling)
+            is_empty = end == floor and self.tags[tag].needs_words and self.tags[tag].partner >= 0
+            placed.append((floor, "" if is_empty else self.tags[tag].raw))
+            if (partner := self.tags[tag].partner) >= 0:
+                open_pairs.append((in_target_order(children[tag]), end, "" if is_empty else self.tags[partner].raw))
+        return placed
+
+    def _children(self) -> dict[int, list[int]]:
+        """Of each pair, by its first tag, what stands directly in it; −1 stands for the part."""
+        children: dict[int, list[int]] = {-1: []}
+        open_tags = [-1]
+        for number, tag in enumerate(self.tags):
+            if 0 <= tag.partner < number:
+                open_tags.pop()
+                continue
+            children[open_tags[-1]].append(number)
+            if tag.partner >= 0:
+                children[number] = []
+                open_tags.append(number)
+        return children
+
+    def _ranges(self, placing: Placing, length: int, slots: Sequence[Slot]) -> list[tuple[int, int]]:
+        """What of the translation each tag encloses; nothing, at its place, for one without a partner."""
+        ranges: list[tuple[int, int]] = []
+        floor = 0  # of tags without a partner
+        by_atom = {slot.atom: slot for slot in slots}
+        starts = [atom.start for atom in self.atoms]
+        for tag in self.tags:
+            span = self._pair_end(tag, len(self.source))
+            found = None
+            if span is not None and span[0] < span[1]:
+                found = self._of_atoms(span, starts, by_atom) or placing.range(*span) or placing.in_proportion(*span)
+            if found is None:
+                at = self._point(placing, tag.at, (len(self.source), length))
+                found = at, at
+            if tag.partner < 0:
+                floor = max(floor, found[0])
+                found = floor, floor
+            ranges.append(found)
+        return ranges
+
+    def _of_atoms(self, span: tuple[int, int], starts: Sequence[int], slots: Mapping[int, Slot]) -> tuple[int, int] | None:
+        """Where the only atom stands that a pair encloses; None for a pair that encloses anything else."""
+        number = bisect.bisect_left(starts, span[0])
+        if number == len(self.atoms) or self.source[slice(*span)].strip() != self.source[slice(*self.atoms[number][:2])]:
+            return None
+        return slots[number].start, slots[number].end
+
+    def _pair_end(self, tag: Tag, length: int) -> tuple[int, int] | None:
+        """What the pair encloses of this part; None for a tag that is no beginning of one."""
+        if tag.partner == ENDS_LATER:
+            return tag.at, length
+        return (tag.at, self.tags[tag.partner].at) if tag.partner >= 0 else None
+
+    def _point(self, placing: Placing, at: int, whole: tuple[int, int]) -> int:
+        return 0 if at <= 0 else whole[1] if at >= whole[0] else placing.point(at)
+
+
+def _woven(text: str, inserted: Sequence[tuple[int, str]], slots: Sequence[Slot], write: Callable[[str], str]) -> str:
+    """`text` with `inserted` before its characters and with others in the place of some; none in what is replaced."""
+    pieces: list[str] = []
+    done, waiting = 0, 0
+    for start, end, raw, _ in [*slots, Slot(len(text), len(text), "", -1)]:
+        if start < done:  # overlaps what stands there: behind it
+            pieces.append(raw)
+            continue
+        while waiting < len(inserted) and (inserted[waiting][0] <= start):
+            at = max(inserted[waiting][0], done)
+            pieces += (write(text[done:at]), inserted[waiting][1])
+            done, waiting = at, waiting + 1
+        pieces += (write(text[done:start]), raw)
+        done = end
+    pieces += [raw for _, raw in inserted[waiting:]]
+    return "".join(pieces)

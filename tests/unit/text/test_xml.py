@@ -1,0 +1,131 @@
+"""XML: everything but text comes out byte for byte; nothing is expanded; XLIFF gets targets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+from pretend import planned, run, translated
+
+from dragoman.serving.text.links import Link
+from dragoman.serving.text.xml_tokens import xml_tokens
+
+BOOK = """<?xml version="1.0"?>
+<!DOCTYPE book [<!ENTITY brand "Acme &amp; Co"> <!ENTITY a "&b;&b;">]>
+<book xmlns:its="http://www.w3.org/2005/11/its" its:version='2.0'>
+  <!-- a comment -->
+  <title  lang = 'x'>A title &amp; more</title>
+  <p>The <b>red</b> house of &brand; costs &lt;5&#x20AC;.<?pi x?></p>
+  <p its:translate="no">Keep <b>me</b></p><string translatable='false'>and me</string>
+  <verse xml:space="preserve">two  spaces
+ in lines</verse>
+  <item name="n">One</item><item>Two</item><empty/>
+  <d><![CDATA[Some <b>fat</b> text &amp; more]]></d><d><![CDATA[plain & text]]></d>
+</book>
+"""
+
+
+def test_nothing_changes_when_nothing_is_translated() -> None:
+    whole = BOOK.replace("&#x20AC;", "€")
+    assert translated(whole, "xml") == whole
+
+
+def test_only_text_is_translated_and_entities_of_the_document_stay() -> None:
+    parts = [part.text for part in planned(BOOK, "xml", placeholders=False).parts]
+    assert parts[0] == "A title & more"
+    assert parts[1].startswith("The red house of ")
+    assert parts[1].endswith(" costs <5€.")
+    assert parts[2:] == ["two  spaces", "in lines", "One", "Two", "Some fat text & more", "plain & text"]
+    assert "of &brand; costs &lt;5€.<?pi x?>" in translated(BOOK, "xml")
+
+
+def test_a_translated_document_is_read_by_a_parser_as_before() -> None:
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    before, after = (etree.fromstring(text.encode(), parser) for text in (BOOK, translated(BOOK, "xml", str.upper)))
+    assert [element.tag for element in before.iter(etree.Element)] == [element.tag for element in after.iter(etree.Element)]
+    assert [dict(element.attrib) for element in before.iter(etree.Element)] == [
+        dict(element.attrib) for element in after.iter(etree.Element)
+    ]
+    assert after.findtext("title") == "A TITLE & MORE"
+
+
+def test_elements_in_running_text_move_with_their_words_and_others_end_it() -> None:
+    text = "<x><y>The <k>red</k> house</y><y>One</y><y>Two</y></x>"
+    found = translated(text, "xml", lambda _: "Das Haus ist rot", lambda _: [Link(4, 7, 13, 16), Link(8, 13, 4, 8)])
+    assert found.startswith("<x><y>Das Haus ist <k>rot</k></y><y>")
+    assert len(planned(text, "xml").parts) == 3
+
+
+def test_what_a_translation_says_is_escaped_for_its_place() -> None:
+    assert translated("<a>x</a>", "xml", lambda _: "1 < 2 & 3]]>", lambda _: []) == "<a>1 &lt; 2 &amp; 3]]&gt;</a>"
+    assert (
+        translated("<a><![CDATA[x]]></a>", "xml", lambda _: "1 < 2 ]]> 3", lambda _: [])
+        == "<a><![CDATA[1 < 2 ]]]]><![CDATA[> 3]]></a>"
+    )
+
+
+def test_segments_of_xliff_get_targets_and_keep_their_sources() -> None:
+    head, tail = '<xliff version="1.2"><file><body>', "</body></file></xliff>"
+    units = {
+        '<trans-unit id="1"><source>A <g id="1">red</g> one<x id="2"/></source></trans-unit>': (
+            '<trans-unit id="1"><source>A <g id="1">red</g> one<x id="2"/></source>'
+            '<target>A <g id="1">RED</g> ONE<x id="2"/></target></trans-unit>'
+        ),
+        '<unit><source>Hi <bpt id="1">&lt;b&gt;</bpt>you<ept id="1">&lt;/b&gt;</ept></source>\n<target/></unit>': (
+            '<unit><source>Hi <bpt id="1">&lt;b&gt;</bpt>you<ept id="1">&lt;/b&gt;</ept></source>\n'
+            '<target>HI <bpt id="1">&lt;b&gt;</bpt>YOU<ept id="1">&lt;/b&gt;</ept></target></unit>'
+        ),
+        '<unit><source>fill</source><target state="new"></target><note>a note</note></unit>': (
+            '<unit><source>fill</source><target state="new">FILL</target><note>a note</note></unit>'
+        ),
+    }
+    kept = ["<unit><source>Done</source><target>Fertig</target></unit>", '<unit translate="no"><source>No</source></unit>']
+    for source, target in [*units.items(), *((unit, unit) for unit in kept)]:
+        assert translated(head + source + tail, "xml", str.upper) == head + target + tail
+
+
+def test_no_entity_is_ever_expanded() -> None:
+    bomb = '<!DOCTYPE z [<!ENTITY a "ha">' + "".join(
+        f'<!ENTITY {new} "{"&" + old + ";"}{"&" + old + ";"}">' for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    bomb += ' <!ENTITY file SYSTEM "file:///etc/passwd">]><z>It is &i; or &file;.</z>'
+    assert translated(bomb, "xml") == bomb
+
+
+@pytest.mark.parametrize(
+    "broken", ["<a", "<a b='", "</", "<a>x</b>", "<![CDATA[x", "<!--", "<!DOCTYPE a [", "a & b < c", "&#xD800;&#0;&x"]
+)
+def test_nothing_is_too_broken(broken: str) -> None:
+    assert translated("word " + broken, "xml", placeholders=False).startswith("word ")
+
+
+PIECES = ["<a>", "</a>", "<b x='1'>", "</b>", "text", "&amp;", "&x;", "<![CDATA[", "]]>", "<!--", "-->", "<?pi", "?>"]
+PIECES += [
+    "<!DOCTYPE a [",
+    "]>",
+    "<c/>",
+    " ",
+    "\n",
+    "<",
+    "&",
+    "<source>",
+    "</source>",
+    "'",
+    '"',
+    "<p xml:space='preserve'>",
+    "<xliff>",
+]
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from([piece for piece in PIECES if piece != "<xliff>"]), max_size=40))
+def test_tokens_are_the_source(pieces: list[str]) -> None:
+    source = "".join(pieces)
+    assert "".join(token.raw for token in run(xml_tokens(source))) == source
+
+
+@settings(max_examples=100)
+@given(st.lists(st.sampled_from(PIECES), max_size=40))
+def test_no_document_raises(pieces: list[str]) -> None:
+    translated("<xliff>" + "".join(pieces), "xml", str.upper, attributes=True)
