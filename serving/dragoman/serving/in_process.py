@@ -5,6 +5,7 @@ The engine process is built on it; tests and benchmarks drive it directly.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +56,9 @@ class LoadedModel:
 
     def translate_shortly(self, texts: Many[str]) -> list[str]:
         """Greedy translations of a few tokens each: what a model does with a word."""
-        options = DecodingOptions(max_length=min(_SHORT, self.manifest.dimensions.max_target_tokens))
-        return self.translate(texts, options)
+        shortest = {"beam_size": 1, "num_hypotheses": 1, "min_length": 0, "sampling": False}
+        longest = min(_SHORT, self.manifest.dimensions.max_target_tokens)
+        return self.translate(texts, dataclasses.replace(self.manifest.generation, max_length=longest, **shortest))
 
     def decode(self, sources: Many[tuple[int, ...]], options: DecodingOptions | None = None) -> list[tuple[Hypothesis, ...]]:
         """Hypotheses of each source; see the function `decode`."""

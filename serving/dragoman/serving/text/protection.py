@@ -22,6 +22,8 @@ BEAM_WITH_TERMS = 4
 """Parts with terms or placeholders are searched with at least so many rows."""
 _MOST_PHRASES = 24
 _SPANS_BETWEEN_PAUSES = 200
+_LOOKED_THROUGH = 4096
+"""Characters of a block whose terms are looked for at once."""
 _OPAQUE = "\ufffc"
 
 
@@ -118,7 +120,7 @@ class Protection:
         self, text: str, spans: Sequence[tuple[int, int, str]], places: Sequence[int]
     ) -> Generator[None, None, tuple[str, list[Atom], list[int]]]:
         """The text with stand-ins for `spans`, and where `places` of it are then."""
-        free = list(self._stand_ins.for_text(text)) if spans else []
+        free = list(self._stand_ins.for_text(self._with_terms(text))) if spans else []
         pieces: list[str] = []
         atoms: list[Atom] = []
         moved: list[int] = []
@@ -139,6 +141,13 @@ class Protection:
             done = end
         moved += [place + shift for place in places[next_place:]]
         return "".join((*pieces, text[done:])), atoms, moved
+
+    def _with_terms(self, text: str) -> str:
+        """The text and what its translation must have: stand-ins are none of these words."""
+        if self._glossary is None or len(text) > _LOOKED_THROUGH:
+            return text
+        terms = self._glossary.find(text)
+        return " ".join((text, *(term.target for term in terms if term.target is not None)))
 
     def _part_options(self, text: str, stand_ins: Sequence[str]) -> Mapping[str, object] | None:
         required = [one for one in dict.fromkeys(stand_ins) if self._stand_ins.has(one)] if self._can_enforce else []
