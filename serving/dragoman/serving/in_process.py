@@ -56,9 +56,11 @@ class LoadedModel:
 
     def translate_shortly(self, texts: Many[str]) -> list[str]:
         """Greedy translations of a few tokens each: what a model does with a word."""
-        shortest = {"beam_size": 1, "num_hypotheses": 1, "min_length": 0, "sampling": False}
         longest = min(_SHORT, self.manifest.dimensions.max_target_tokens)
-        return self.translate(texts, dataclasses.replace(self.manifest.generation, max_length=longest, **shortest))
+        options = dataclasses.replace(
+            self.manifest.generation, beam_size=1, num_hypotheses=1, min_length=0, max_length=longest, sampling=False
+        )
+        return self.translate(texts, options)
 
     def decode(self, sources: Many[tuple[int, ...]], options: DecodingOptions | None = None) -> list[tuple[Hypothesis, ...]]:
         """Hypotheses of each source; see the function `decode`."""

@@ -75,7 +75,7 @@ class Capitals:
 
 def _without(text: str, spared: Sequence[tuple[int, int]]) -> str:
     """The text with spaces in the place of what is spared."""
-    pieces, done = [], 0
+    pieces, done = list[str](), 0
     for start, end in spared:
         pieces += (text[done:start], " " * (end - start))
         done = end

@@ -207,11 +207,11 @@ class _Inline:
             return node.end
         end, written, title = found
         start = node.start
-        titles = ()
+        titles: tuple[AttributeText, ...] = ()
         if title is not None and is_attribute_text(self._text, *title):
             first = self._content.place(start)
-            places = (self._content.place(at) - first for at in title)
-            titles = (AttributeText(*places, unescaped(self._text[slice(*title)]), MARKDOWN_TITLE),)
+            begin, stop = (self._content.place(at) - first for at in title)
+            titles = (AttributeText(begin, stop, unescaped(self._text[slice(*title)]), MARKDOWN_TITLE),)
         opening = self._nodes[bracket.node]
         if bracket.is_image:
             del self._nodes[bracket.node :], self._runs[bracket.runs :]
@@ -248,7 +248,7 @@ class _Inline:
         first = self._content.place(opening.start)
         start, stop = opening.end, node.start
         raw = self._content.raw(opening.start, end)
-        texts = ()
+        texts: tuple[AttributeText, ...] = ()
         if is_attribute_text(self._text, start, stop):
             places = self._content.place(start) - first, self._content.place(stop) - first
             words = unescaped(self._text[start:stop]).replace("\n", " ")

@@ -372,7 +372,7 @@ _CELL_SIGN = re.compile(r"\\.|\|")
 
 def _cells(source: str, start: int, end: int) -> list[tuple[int, int]]:
     """The texts of a row, without the white space around them."""
-    cells, begin = [], start
+    cells, begin = list[tuple[int, int]](), start
     for sign in _CELL_SIGN.finditer(source, start, end):
         if len(cells) >= _MOST_CELLS:
             break
