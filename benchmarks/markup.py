@@ -35,6 +35,7 @@ from dragoman.serving.text.stand_ins import StandIns
 __all__ = ["Pipeline", "main"]
 
 T = TypeVar("T")
+_WHOLE_WORD = re.compile(r"(?<!['’\w])[^\W\d_]+(?!['’\w])")
 _WORD = re.compile(r"[^\W\d_]+")
 _KINDS = (
     "https://example.org/a?b=1",
@@ -142,7 +143,8 @@ def tag_cases(pairs: list[tuple[str, str]], dice: random.Random) -> list[Case]:
     known, cases = word_pairs(pairs), []
     for source, _ in pairs:
         words = _WORD.findall(source)
-        possible = [word for word in words if words.count(word) == 1 and word.lower() in known]
+        whole = set(_WHOLE_WORD.findall(source))  # "don't" has no word of its own for each half
+        possible = [word for word in words if words.count(word) == 1 and word in whole and word.lower() in known]
         if len(words) > 3 and possible:
             word = dice.choice(possible)
             cases.append(Case(source, word, known[word.lower()]))
@@ -152,15 +154,18 @@ def tag_cases(pairs: list[tuple[str, str]], dice: random.Random) -> list[Case]:
 def report_tags(pipeline: Pipeline, cases: list[Case]) -> None:
     """Print how many tags are kept, and how many stand around the right word."""
     pages = [re.sub(rf"\b{case.word}\b", f'<b id="x">{case.word}</b>', f"<p>{case.source}</p>") for case in cases]
-    kept = judged = right = 0
+    kept = judged = right = within = 0
     for case, page in zip(cases, pipeline.translate(pages, "html"), strict=True):
         kept += page.count('<b id="x">') == page.count("</b>") == 1
         text = re.sub("<[^>]*>", "", page)
         if len(re.findall(rf"\b{case.translated}\b", text)) == 1:
             judged += 1
             right += f'<b id="x">{case.translated}</b>' in page
+            inside = re.search('<b id="x">(.*?)</b>', page)
+            within += inside is not None and re.search(rf"\b{case.translated}\b", inside.group(1)) is not None
     print(f"tags: {len(cases)} sentences, kept {kept / len(cases):.1%}")
-    print(f"      the word's known translation is in {judged} of the translations; inside the tag in {right / judged:.1%}")
+    print(f"      the word's known translation is in {judged} of the translations; inside the tag in {within / judged:.1%},")
+    print(f"      alone in it in {right / judged:.1%}")
 
 
 def filled(template: str, kinds: Iterable[str]) -> tuple[str, list[str]]:

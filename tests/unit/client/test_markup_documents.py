@@ -104,4 +104,4 @@ def test_a_page_is_translated_as_html_by_its_name(translator: Translator, triton
     (tmp_path / "page.html").write_text("<p>a</p>\n" * 4000, encoding="utf-8")
     translator.translate_file(tmp_path / "page.html", tmp_path / "out.html")
     assert (tmp_path / "out.html").read_text(encoding="utf-8") == "<P>A</P>\n" * 4000
-    assert {heard.options.get("format") for heard in triton.heard} == {"html"}
+    assert {request.options.get("format") for request in triton.received} == {"html"}

@@ -21,7 +21,7 @@ class Placing:
     """Maps ranges of one source to its translation. With links, words decide; without, their order."""
 
     def __init__(self, source: str, target: str, links: Sequence[Link]) -> None:
-        self._length = len(target)
+        self.target, self._length = target, len(target)
         in_target_order = sorted(links, key=lambda link: (link.target_start, link.target_end))
         ranked = [(link, rank) for rank, link in enumerate(in_target_order)]
         self._links = sorted(ranked, key=lambda one: one[0].source_start)

@@ -99,7 +99,8 @@ class Restorer:
             span = self._pair_end(tag, len(self.source))
             found = None
             if span is not None and span[0] < span[1]:
-                found = self._of_atoms(span, starts, by_atom) or placing.range(*span) or placing.in_proportion(*span)
+                found = self._of_atoms(span, starts, by_atom)
+                found = found or self._words_of(span, placing.range(*span) or placing.in_proportion(*span), placing.target)
             if found is None:
                 at = self._point(placing, tag.at, (len(self.source), length))
                 found = at, at
@@ -108,6 +109,17 @@ class Restorer:
                 found = floor, floor
             ranges.append(found)
         return ranges
+
+    def _words_of(self, span: tuple[int, int], found: tuple[int, int] | None, target: str) -> tuple[int, int] | None:
+        """The same without signs at an end where the source has none: <b>here</b>, not <b>, here.</b>"""
+        if found is None:
+            return None
+        (start, end), first, last = found, self.source[span[0]], self.source[span[1] - 1]
+        while first.isalnum() and start < end and not target[start].isalnum():
+            start += 1
+        while last.isalnum() and start < end and not target[end - 1].isalnum():
+            end -= 1
+        return (start, end) if start < end else found
 
     def _of_atoms(self, span: tuple[int, int], starts: Sequence[int], slots: Mapping[int, Slot]) -> tuple[int, int] | None:
         """Where the only atom stands that a pair encloses; None for a pair that encloses anything else."""

@@ -34,10 +34,13 @@ class StandIns:
 
     def __init__(self, tokenizer: Tokenizer, translate: TranslateProbes | None = None) -> None:
         self._tokenizer = tokenizer
-        self._words = self._numbers()
-        if translate is not None:
-            self._words = self._copied(translate)
+        self._copied = [] if translate is None else self._found(translate)
 
+    @cached_property
+    def _words(self) -> list[str]:
+        return (self._copied + [number for number in self._numbers if number not in self._copied])[:_WANTED]
+
+    @cached_property
     def _numbers(self) -> list[str]:
         rated = []
         for order, number in enumerate(_NUMBERS):
@@ -50,17 +53,16 @@ class StandIns:
         ids = self._tokenizer.encode_target(word)
         return len(ids) if self._tokenizer.decode(ids).strip() == word else 0
 
-    def _copied(self, translate: TranslateProbes) -> list[str]:
+    def _found(self, translate: TranslateProbes) -> list[str]:
         """Those that are in the translations of all probes as often as in the probes come first."""
-        candidates = [name for name in _NAMES if self._tokens(name)] + self._words[:_PROBED_NUMBERS]
+        candidates = [name for name in _NAMES if self._tokens(name)] + self._numbers[:_PROBED_NUMBERS]
         answers = iter(translate([probe.format(word) for word in candidates for probe in _PROBES]))
         rated = []
         for order, word in enumerate(candidates):
             counts = [len(re.findall(rf"(?<!\w){word}(?!\w)", next(answers))) for _ in _PROBES]
             if all(counts):
                 rated.append((counts[0] != 1, self._tokens(word), order, word))
-        copied = [word for *_, word in sorted(rated)]
-        return (copied + [number for number in self._words if number not in copied])[:_WANTED]
+        return [word for *_, word in sorted(rated)]
 
     def has(self, text: str) -> bool:
         """Whether `text` is one of them."""
