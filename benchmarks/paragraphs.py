@@ -53,9 +53,12 @@ class Handler:
         while len(self._tasks) or self._bundle.engine.busy:
             self._tasks.run(0.002)
             if self._bundle.engine.busy:
-                for event in self._bundle.engine.step():
+                events = self._bundle.engine.step()
+                for event in events:
                     if not isinstance(event, SessionReply):
                         self._handler.handle(event)
+                if not events and not len(self._tasks):
+                    self._bundle.engine.wait()  # for its threads, if it has some
             self._handler.resume_parked()
         return [self._text(self._answers.pop(number)) for number in numbers]
 
@@ -113,6 +116,24 @@ def speed(handler: Handler, rows: Sequence[Sequence[str]], rounds: int) -> None:
         )
 
 
+def guard(handler: Handler, rows: Sequence[Sequence[str]], rounds: int) -> None:
+    """What looking at every sentence costs: CPU time with the omission guard over that without, in turn."""
+    texts = [row[0] for row in rows[:_AT_ONCE]]
+    for beam_size in (1, 4):
+        for option in ("report", "retry"):
+            ratios = []
+            for _ in range(rounds + 1):
+                began_s = time.process_time()
+                handler.translate(texts, beam_size=beam_size)
+                between_s = time.process_time()
+                handler.translate(texts, beam_size=beam_size, on_suspicion=option)
+                ratios.append((time.process_time() - between_s) / (between_s - began_s))
+            low, middle, high = statistics.quantiles(ratios[1:], n=4)
+            print(
+                f"beam {beam_size}, {option}: {middle:.2f} ({low:.2f} to {high:.2f}) times the CPU time of {len(texts)} sentences"
+            )
+
+
 def single(handler: Handler, rounds: int) -> None:
     """What a short sentence costs from request to answer; the median of many, the best of some rounds."""
     text, times = "Where is the station?", []
@@ -139,7 +160,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", choices=("quality", "speed", "single"))
+    parser.add_argument("--only", choices=("quality", "speed", "guard", "single"))
     arguments = parser.parse_args()
     handler = Handler(arguments.bundle or bundle_of(REFERENCE, "fp32"), arguments.threads)
     lines = arguments.data.read_text(encoding="utf-8").splitlines()[: arguments.sentences]
@@ -148,6 +169,8 @@ def main() -> None:
         single(handler, arguments.rounds)
     if arguments.only in (None, "speed"):
         speed(handler, rows, arguments.rounds)
+    if arguments.only in (None, "guard"):
+        guard(handler, rows, arguments.rounds)
     if arguments.only in (None, "quality"):
         for beam_size in (1, 4):
             quality(handler, rows, beam_size)

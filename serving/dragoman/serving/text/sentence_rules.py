@@ -16,7 +16,7 @@ __all__ = ["CLOSING", "OPENING", "WIDE_MARKS", "SentenceRules", "has_spaces", "r
 
 OPENING = "\"'“‘„‚«‹»›([{（【「『〈《¿¡–—-"
 CLOSING = "\"'”’“‘»›«‹)]}）】」』〉》"
-"""“ closes German quotations, « those of »this« kind: directly after a mark they do."""
+"""“ closes German quotations, « those of »this« kind: directly after a mark they do, but “ opens where a word follows it."""
 _MARKS = ".!?…‽؟۔։।॥።፧။។៕༎‼⁇⁈⁉"
 WIDE_MARKS = "。！？｡．"
 """They need no space after them."""
@@ -144,7 +144,7 @@ def rules_for(language: str | None) -> SentenceRules:
         # A run of marks (also of dots with a space between each), then what closes; « French » closes after a space.
         re.compile(
             rf"(?P<mark>[{marks}{WIDE_MARKS}]+(?:[ \xa0]\.(?![\w.]))*)"
-            rf"(?P<closing>(?:[{re.escape(CLOSING)}]|[ \xa0\u202f][»›](?![^\s.,;:!?]))*)"
+            rf"(?P<closing>(?:(?![“‘][\w《「『（【])[{re.escape(CLOSING)}]|[ \xa0\u202f][»›](?![^\s.,;:!?]))*)"
         ),
         go_on=_listed(_GO_ON, code),
         may_end=_listed(_MAY_END, code) - _listed(_GO_ON, code),
