@@ -79,6 +79,20 @@ def test_a_long_sentence_of_a_language_without_spaces_gets_them_at_its_clauses()
     assert document.gaps == ("", " ", " ", "")
 
 
+@pytest.mark.parametrize("segmentation", ["sentence", "line"])
+def test_marks_of_lists_and_headings_stay_as_they_are(segmentation: str) -> None:
+    text = "# A list\n- One item\n  * Another - with a dash\n> Quoted\n•  Dot\n-5 degrees\n- \n---"
+    document = planned(text, words, 9, segmentation=segmentation)
+    expected = ("A list", "One item", "Another - with a dash", "Quoted", "Dot", "-5 degrees", "-", "---")
+    assert tuple(part.text for part in document.parts) == expected
+    assert joined(document, expected) == text
+
+
+def test_a_single_item_is_an_item() -> None:
+    document = planned("- One item.", words, 9)
+    assert (document.gaps, document.parts[0].text) == (("- ", ""), "One item.")
+
+
 def test_lines_are_parts_when_requested() -> None:
     document = planned("One. Two.\r\n\r\n  Three.", words, 10, segmentation="line")
     assert [part.text for part in document.parts] == ["One. Two.", "Three."]

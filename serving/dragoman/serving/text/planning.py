@@ -6,6 +6,7 @@ model could take is tokenised at all. It runs in slices, so that a long text doe
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentenc
 __all__ = ["Splitting", "plan_document"]
 
 _Span = tuple[int, int]
+_LIST_MARK = re.compile(r"(?:[-*•‣◦▪·–—>]|#{1,6})[ \t\u00a0]+(?=[^\w\s]*\w)|・(?=\w)")
+"""Models drop them, or make words of them."""
 _FEW = 8
 _CLOSING = f"{CLOSING}…‥"
 _SHORT = 512
@@ -61,18 +64,25 @@ def _one_sentence(source: Blocks, measure: Measure, splitting: Splitting, lead: 
     text = block.text
     if splitting.segmentation != "sentence" or len(source.blocks) > 1 or not 0 < len(text) <= _SHORT:
         return None
-    if text[0].isspace() or text[-1].isspace() or not is_one_sentence(text, splitting.language) or not measure.fits(text):
+    if (
+        text[0].isspace()
+        or text[-1].isspace()
+        or _LIST_MARK.match(text)
+        or not is_one_sentence(text, splitting.language)
+        or not measure.fits(text)
+    ):
         return None
     return Document((block.part(0, len(text)),), source.gaps, lead)
 
 
 def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: Splitting) -> Generator[None, None, None]:
     text, end = block.text, 0
-    for span in _spans(text, splitting):
-        if span is None or measure.is_pause_due():
+    for found in _spans(text, splitting):
+        if found is None or measure.is_pause_due():
             yield
-        if span is None:
+        if found is None:
             continue
+        span = _behind_list_mark(text, end, found)
         if measure.fits(text[slice(*span)]):
             document.add(_gap(text, end, span[0], splitting), block.part(*span), span[0] - end)
             end = span[1]
@@ -89,6 +99,14 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
                 document.add(_gap(text, end, piece[0], splitting), block.part(*piece), piece[0] - end)
                 end = piece[1]
     document.skip(text[end:])
+
+
+def _behind_list_mark(text: str, end: int, span: _Span) -> _Span:
+    """A sentence that begins a line, without what marks the line as an item of a list, a heading or a quotation."""
+    start, stop = span
+    begins_line = not end or "\n" in text[end:start] or "\r" in text[end:start]
+    mark = _LIST_MARK.match(text, start, stop) if begins_line else None
+    return span if mark is None else (mark.end(), stop)
 
 
 def _gap(text: str, end: int, start: int, splitting: Splitting) -> str:
