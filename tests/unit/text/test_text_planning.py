@@ -83,7 +83,7 @@ def test_a_long_sentence_of_a_language_without_spaces_gets_them_at_its_clauses()
 def test_marks_of_lists_and_headings_stay_as_they_are(segmentation: str) -> None:
     text = "# A list\n- One item\n  * Another - with a dash\n> Quoted\n•  Dot\n-5 degrees\n- \n---"
     document = planned(text, words, 9, segmentation=segmentation)
-    expected = ("A list", "One item", "Another - with a dash", "Quoted", "Dot", "-5 degrees", "-", "---")
+    expected = ("A list", "One item", "Another - with a dash", "Quoted", "Dot", "-5 degrees")
     assert tuple(part.text for part in document.parts) == expected
     assert joined(document, expected) == text
 
@@ -91,6 +91,19 @@ def test_marks_of_lists_and_headings_stay_as_they_are(segmentation: str) -> None
 def test_a_single_item_is_an_item() -> None:
     document = planned("- One item.", words, 9)
     assert (document.gaps, document.parts[0].text) == (("- ", ""), "One item.")
+
+
+@pytest.mark.parametrize("text", ["...", "42", "3,50 €", "|---|:--|", "\u200b", "— 🙂 —", "!\n?\n\n***"])
+def test_what_has_no_letters_is_not_translated(text: str) -> None:
+    document = planned(text, words, 9)
+    assert (document.parts, document.gaps) == ((), (text,))
+    around = planned(f"One.\n{text}\nTwo.", words, 9)
+    assert [part.text for part in around.parts] == ["One.", "Two."]
+    assert around.gaps == ("", f"\n{text}\n", "")
+
+
+def test_a_text_that_is_not_to_be_split_is_translated_whatever_it_is() -> None:
+    assert [part.text for part in planned("42", words, 9, segmentation="none").parts] == ["42"]
 
 
 def test_lines_are_parts_when_requested() -> None:

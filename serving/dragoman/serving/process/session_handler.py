@@ -124,6 +124,8 @@ class SessionHandler:
                 sources.append(bundle.source(document, part, options))
                 shortlists.append(bundle.shortlist(document, options))
                 yield Yield.PAUSE
+        if not sources:
+            raise InvalidRequest("there is nothing to decode: the text has no letters, and so stays as it is")
         choices = max(map(bundle.choices, shortlists), default=bundle.manifest.dimensions.choices)
         info = self._model_info([len(source) for source in sources], gaps, prefix, options, choices)
 

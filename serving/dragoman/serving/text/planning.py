@@ -24,6 +24,8 @@ __all__ = ["Splitting", "plan_document"]
 _Span = tuple[int, int]
 _LIST_MARK = re.compile(r"(?:[-*•‣◦▪·–—>]|#{1,6})[ \t\u00a0]+(?=[^\w\s]*\w)|・(?=\w)")
 """Models drop them, or make words of them."""
+_LETTER = re.compile(r"[^\W\d_]")
+"""What has none, such as 42 or ***, is the same in every language; models answer it with words."""
 _FEW = 8
 _CLOSING = f"{CLOSING}…‥"
 _SHORT = 512
@@ -68,6 +70,7 @@ def _one_sentence(source: Blocks, measure: Measure, splitting: Splitting, lead: 
         text[0].isspace()
         or text[-1].isspace()
         or _LIST_MARK.match(text)
+        or not _LETTER.search(text)
         or not is_one_sentence(text, splitting.language)
         or not measure.fits(text)
     ):
@@ -83,6 +86,10 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
         if found is None:
             continue
         span = _behind_list_mark(text, end, found)
+        if splitting.segmentation != "none" and _LETTER.search(text, *span) is None:
+            document.skip(text[end : span[0]] + block.part(*span).restored(text[slice(*span)]))
+            end = span[1]
+            continue
         if measure.fits(text[slice(*span)]):
             document.add(_gap(text, end, span[0], splitting), block.part(*span), span[0] - end)
             end = span[1]
