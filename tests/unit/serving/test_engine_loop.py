@@ -214,7 +214,7 @@ def test_a_process_whose_device_is_lost_ends_without_an_answer(tmp_path: Path, m
     process = Process(tmp_path)
     backend = process.backend()
     monkeypatch.setattr(Engine, "is_lost", True)
-    backend.translate(1, b"3 4 5")
+    backend.translate(1, b"It is lost.")
     process._thread.join(DEADLINE_S)
     assert not process.is_running
     assert process.stop()
