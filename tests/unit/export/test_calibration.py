@@ -9,7 +9,7 @@ import torch
 from dragoman.errors import UsageError
 from dragoman.export.calibration import CalibrationText, activation_ranges, calibrate, find_overflowing
 from dragoman.export.calibration.histogram import Magnitudes
-from dragoman.export.calibration.ranges import _Listener
+from dragoman.export.calibration.ranges import _RangeObserver
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 
 TEXT = CalibrationText(((5, 6, 7, 8, 9, 10, 0), (11, 12, 0), (13, 0)))
@@ -102,12 +102,12 @@ def test_a_range_grows_with_what_its_layer_sees(checkpoint: Checkpoint) -> None:
 
 
 def test_padding_does_not_change_the_calibration(checkpoint: Checkpoint) -> None:
-    listener = _Listener(checkpoint.model)
-    with torch.inference_mode(), listener:
-        TEXT.run(checkpoint.model, checkpoint.tokens, ignore, begins=listener.begin)
+    observer = _RangeObserver(checkpoint.model)
+    with torch.inference_mode(), observer:
+        TEXT.run(checkpoint.model, checkpoint.tokens, ignore, begins=observer.begin)
     real_tokens = sum(map(len, TEXT.sources))
     for name in ("encoder.layers.0.self_attention.qkv", "decoder.layers.0.cross_attention.key_value"):
-        assert listener.heard[name].counts.sum() == real_tokens * checkpoint.config.d_model
+        assert observer.observed[name].counts.sum() == real_tokens * checkpoint.config.d_model
 
 
 def test_calibration_leaves_the_model_as_it_was(checkpoint: Checkpoint) -> None:
