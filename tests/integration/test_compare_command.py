@@ -18,7 +18,9 @@ def test_a_bundle_and_the_same_model_in_ctranslate2_agree(reference_bundle: Path
     pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
     model, text, page = tmp_path / "ct2", tmp_path / "text.txt", tmp_path / "page.html"
     converter = [sys.executable, "-W", "ignore", "-m", "benchmarks.workers.convert_to_ctranslate2"]
-    subprocess.run([*converter, str(REFERENCE_MODEL), str(model)], cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [*converter, str(REFERENCE_MODEL), str(model), "fp32"], cwd=ROOT, check=True, capture_output=True, timeout=120
+    )
     text.write_text("".join(f"{line}\n" for line in SENTENCES), encoding="utf-8")
     command = [
         sys.executable,

@@ -47,10 +47,11 @@ def manifest(bundle: Path) -> Manifest:
     return read_manifest(bundle)
 
 
-def test_the_manifest_lists_both_engines_with_their_hashes(bundle: Path, manifest: Manifest) -> None:
+def test_the_manifest_lists_every_engine_with_its_hash(bundle: Path, manifest: Manifest) -> None:
     assert {engine.role: engine.file for engine in manifest.engines} == {
         "encoder": "encoder.engine",
         "decoder": "decoder.engine",
+        "forced": "forced.engine",
     }
     assert {engine.file for engine in manifest.engines} <= set(manifest.files)
     check_files(bundle, manifest)

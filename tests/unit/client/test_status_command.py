@@ -61,7 +61,7 @@ def test_it_shows_bundles_models_versions_and_rates(
     assert (server["ready"], server["triton"], server["dragoman"]) == (True, "triton 2.51.0", "0.2.0")
     assert [model["name"] for model in server["models"]] == [model.name for model in MODELS]
     assert server["models"][0]["versions"] == ["1"]
-    assert server["bundles"] == triton.status["bundles"]
+    assert server["bundles"] == [{**bundle, "shortlists": {}} for bundle in triton.status["bundles"]]
     (activity,) = server["activity"]
     assert (activity["bundle"], activity["running"], activity["queued"], activity["occupancy"]) == ("en-de", 5, 2, 0.25)
     assert 5 < activity["texts"] <= 20

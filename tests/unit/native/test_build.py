@@ -74,11 +74,9 @@ def test_the_backend_exports_only_tritons_interface_and_needs_only_triton_and_gl
 def test_the_fixes_of_the_embedded_triton_need_the_c_library_alone(tmp_path: Path) -> None:
     library = build.build_fixes(tmp_path)
     assert list(tmp_path.iterdir()) == [library]
-    assert exported_symbols(library) == {
-        "TRITONSERVER_DataTypeByteSize",
-        "TRITONSERVER_ErrorNew",
-        "TRITONSERVER_InferenceRequestAddInput",
-    }
+    exported = exported_symbols(library)
+    assert {"TRITONSERVER_ErrorNew", "TRITONSERVER_InferenceRequestAddInput", "inflate"} <= exported
+    assert all(name.startswith("TRITONSERVER_") for name in exported - {"inflate"})
 
 
 @needs_ziglang

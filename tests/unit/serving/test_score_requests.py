@@ -96,7 +96,7 @@ def test_a_model_without_the_graph_refuses() -> None:
     runtime.forced = None
     server = Server(engine=Engine(runtime, model_facts(MANIFEST)))
     server.ask(1, "one", "two", kind=Kind.SCORE)
-    assert "no graph for scores" in server.finish().error(1)
+    assert "nothing to score and align with" in server.finish().error(1)
 
 
 @pytest.mark.parametrize("name", ["beam_size", "max_length", "alignment", "on_suspicion", "placeholders", "prefix_text"])

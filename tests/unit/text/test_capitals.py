@@ -25,7 +25,7 @@ def test_a_sentence_in_capitals_is_read_as_a_normal_one(text: str, read: str) ->
     assert translated(text, "text", capitals=ENGLISH) == text
 
 
-@pytest.mark.parametrize("text", ["STOP!", "The NATO and the EU", "OK", "123 456", "A B", "你好，世界。", "Where is it?"])
+@pytest.mark.parametrize("text", ["STOP!", "The NATO and the EU", "OK", "A B", "你好，世界。", "Where is it?"])
 def test_acronyms_words_and_mixed_texts_stay(text: str) -> None:
     assert planned(text, "text", capitals=ENGLISH).parts[0].text == text
 
