@@ -8,7 +8,7 @@ from typing import Literal
 
 from dragoman.bundle.manifest import Precision
 
-__all__ = ["Device", "RuntimeSettings", "ThreadLayout"]
+__all__ = ["LARGE_WEIGHT_BYTES", "Device", "RuntimeSettings", "ThreadLayout"]
 
 Device = Literal["cpu", "cuda", "tensorrt"]
 
@@ -20,7 +20,7 @@ product takes as long as reading its weights does, and two calls read them twice
 _SMALL_BYTES = 8 << 20
 """Integer calls of a model whose large weights take no more are so short that nothing is gained by sharing one."""
 
-_LARGE_BYTES = 64 << 20
+LARGE_WEIGHT_BYTES = 64 << 20
 """Weights that no cache holds come from memory for every call."""
 
 _MOST_CALLS = 4
@@ -66,6 +66,6 @@ class ThreadLayout:
 def _rows_together(precision: Precision, weight_bytes: int) -> int:
     if precision not in _TOGETHER:
         return _TOGETHER_IN_FLOAT
-    if weight_bytes > _LARGE_BYTES:
+    if weight_bytes > LARGE_WEIGHT_BYTES:
         return _TOGETHER_IF_LARGE
     return _TOGETHER[precision] if weight_bytes > _SMALL_BYTES else 0
