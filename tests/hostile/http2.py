@@ -89,7 +89,7 @@ class Connection:
             self.socket.sendall(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WIDEST_WINDOW - INITIAL_WINDOW)))
         self.socket.setblocking(False)
         self._stream, self._window = -1, INITIAL_WINDOW
-        self._waiting: deque[tuple[int, bytes]] = deque()  # calls for which the server has given no window
+        self._waiting: deque[tuple[int, bytes, int]] = deque()  # calls for which the server has given no window
         self._unsent, self._received = bytearray(), bytearray()
         self._is_closed = False
 
@@ -106,14 +106,14 @@ class Connection:
         self._stream += 2
         self.open[self._stream] = Call(time.time())
         begin, end = frame(HEADERS, END_HEADERS, self._stream, head), frame(DATA, END_STREAM, self._stream, body)
-        self._waiting.append((self._stream, begin + end))
+        self._waiting.append((self._stream, begin + end, len(body)))
         return self._stream
 
     def flush(self) -> None:
         """Send what the server has given room for."""
-        while self._waiting and (size := len(self._waiting[0][1])) <= self._window:
-            self._window -= size  # a little more than counts
-            stream, written = self._waiting.popleft()
+        while self._waiting and self._waiting[0][2] <= self._window:
+            stream, written, counted = self._waiting.popleft()
+            self._window -= counted  # headers do not count: the server would never give them back
             self.open[stream].sent_s = time.time()
             self._unsent += written
         self.write(b"")
