@@ -99,8 +99,9 @@ deploy-tools: ## install what some tests run for real: Prometheus, nginx, Chromi
 	apt-get update --quiet --quiet && \
 	DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends $$missing
 
-docs: setup ## write the generated pages anew: command line, Python API, metrics
+docs: setup ## write the generated pages anew (command line, Python API, metrics) and wrap the others
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/wrap.py
 
 clean: ## remove what the other targets made
 	rm -rf core/dragoman/native/*.so $(VENV) bundles .cache/zig .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

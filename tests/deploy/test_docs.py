@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import re
 import shlex
 import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from compose_files import ROOT, versions
@@ -94,6 +96,36 @@ def test_the_generated_page_is_current(name: str) -> None:
     done = subprocess.run(generate, cwd=DOCS, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (DOCS / name).read_text(encoding="utf-8"), "run `make docs`"
+
+
+@pytest.fixture(scope="module")
+def wrap() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("wrap", DOCS / "wrap.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=lambda page: page.stem)
+def test_prose_is_wrapped(page: Path, wrap: ModuleType) -> None:
+    written = [line for prose, block in wrap.blocks(page.read_text(encoding="utf-8")) if prose for line in block]
+    assert [line for line in written if len(line) > wrap.WIDTH] == [], "run `make docs`"
+
+
+def test_wrapping_changes_line_breaks_only(wrap: ModuleType) -> None:
+    page = (
+        "# Title\n\nA paragraph with `a code span` and\na number at the end of this line\n1. of a list, "
+        + "word " * 30
+        + "- \n\n- an item\n  that goes on\n\n    indented code   stays\n\n```sh\nas   it is\n```\n| a | b |\n"
+    )
+    filled = wrap.wrapped(page)
+    assert filled.split() == page.split()
+    assert "    indented code   stays\n\n```sh\nas   it is\n```\n| a | b |\n" in filled
+    assert "- an item that goes on\n" in filled
+    assert wrap.wrapped(filled) == filled
+    assert not [line for line in filled.splitlines() if line.startswith("- ") and "item" not in line]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in HISTORY], ids=lambda page: page.stem)
