@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import CheckpointError, UsageError
@@ -33,6 +34,12 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
     ("T5 1.1", {"num_layers": 3, "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128}),
     ("mT5", {"num_layers": 1, "num_decoder_layers": 1, "feed_forward_proj": "gated-relu"}),
     ("UMT5", {"num_layers": 3, "d_kv": 16}),
+    *((name, {"tie_word_embeddings": False}) for name in ("M2M100", "BART", "mBART-50", "Pegasus")),
+    ("M2M100", {"d_model": 25, "encoder_attention_heads": 5, "decoder_attention_heads": 1, "encoder_layers": 4}),
+    ("BART", {"d_model": 26, "encoder_attention_heads": 2, "decoder_attention_heads": 13, "decoder_layers": 1}),
+    ("T5", {"d_model": 23, "d_kv": 5, "num_heads": 1, "num_layers": 1, "num_decoder_layers": 4}),
+    ("UMT5", {"num_layers": 1, "num_decoder_layers": 3}),
+    ("T5", {"relative_attention_num_buckets": 5, "relative_attention_max_distance": 3}),
     ("T5", {"eos_token_id": [1, 130, 210]}),
     ("BART", {"eos_token_id": [2, 130, 210]}),
 ]
@@ -91,6 +98,9 @@ def test_languages_follow_the_pieces_in_the_order_of_the_family(tmp_path: Path) 
     small = read_checkpoint(FAMILIES["SMALL-100"].write(tmp_path / "small")).languages
     assert small is not None
     assert (small.source_place, small.target_place) == ("none", "source_before")
+    renamed = FAMILIES["M2M100"].write(tmp_path / "with the tokenizer's code")
+    (renamed / "tokenization_small100.py").touch()
+    assert read_checkpoint(renamed).languages == small
     madlad = read_checkpoint(FAMILIES["MADLAD"].write(tmp_path / "madlad"))
     assert madlad.languages is not None
     assert (madlad.languages.source_place, madlad.languages.target_place) == ("none", "source_before")
@@ -132,6 +142,25 @@ def test_what_is_not_supported_is_refused_with_the_reason(tmp_path: Path, archit
     (directory / "config.json").write_text(json.dumps({**config, "architectures": [architecture]}))
     with pytest.raises(CheckpointError, match=f"{architecture}.* {reason}"):
         read_checkpoint(directory)
+
+
+@pytest.mark.parametrize(("buckets", "distance"), [(3, 100), (32, 16)])
+def test_relative_positions_without_buckets_for_far_ones_are_refused(tmp_path: Path, buckets: int, distance: int) -> None:
+    directory = FAMILIES["ByT5"].write(tmp_path / "model", relative_attention_num_buckets=buckets)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "relative_attention_max_distance": distance}))
+    with pytest.raises(CheckpointError, match=f"relative_buckets={buckets} must be 4 or more"):
+        read_checkpoint(directory)
+
+
+def test_embeddings_that_are_equal_without_a_tie_are_stored_once(tmp_path: Path) -> None:
+    """Only the output projection of such a model is its own."""
+    directory = FAMILIES["BART"].write(tmp_path / "model", tie_word_embeddings=False)
+    weights = load_file(directory / "model.safetensors")
+    weights["model.decoder.embed_tokens.weight"] = weights["model.encoder.embed_tokens.weight"].clone()
+    save_file(weights, directory / "model.safetensors", {"format": "pt"})
+    config = read_checkpoint(directory).config
+    assert (config.shared_embeddings, config.tied_output) == (True, False)
 
 
 @pytest.mark.parametrize("projection", ["gated-mish", "gelu-gated", "gated-gelu-new", 5])

@@ -110,6 +110,12 @@ class TransformerConfig:
         longest = max(self.max_source_positions, self.max_target_positions) + self.position_offset
         if self.positions != "relative" and longest * self.d_model > LARGEST_TABLE:
             raise ExportError(f"{longest} positions of {self.d_model} numbers are more than {LARGEST_TABLE} numbers")
+        exact = self.relative_buckets // 2  # the first half of the decoder's buckets are for one distance each
+        if self.positions == "relative" and not 2 <= exact < self.relative_max_distance:
+            raise ExportError(
+                f"relative_buckets={self.relative_buckets} must be 4 or more, and half of them less than "
+                f"relative_max_distance={self.relative_max_distance}"
+            )
         for side, heads in (("encoder", self.encoder_heads), ("decoder", self.decoder_heads)):
             if heads < 1 or self.inner_width % heads:
                 raise ExportError(f"the {side}'s {heads} heads do not divide the attention width {self.inner_width}")

@@ -38,6 +38,8 @@ class HuggingFaceModel:
             except Exception as error:  # a file that nobody trusts may raise anything there
                 raise _unchecked(f"transformers can't load {checkpoint}", error) from error
         self._model = model.eval()
+        sizes = model.config  # its cache has a place for each layer of the encoder, too few for a deeper decoder
+        self._caches = getattr(sizes, "num_decoder_layers", 0) <= sizes.num_hidden_layers
 
     @torch.inference_mode()
     def generate(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> list[Tokens]:
@@ -93,6 +95,7 @@ class HuggingFaceModel:
             decoder_start_token_id=self._tokens.decoder_start if options.decoder_start is None else options.decoder_start,
             eos_token_id=list(self._tokens.ends),
             pad_token_id=self._tokens.pad,
+            use_cache=self._caches,
         )
 
 

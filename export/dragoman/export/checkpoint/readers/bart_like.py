@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
@@ -17,6 +18,9 @@ from dragoman.export.transformer import TransformerConfig
 from dragoman.export.transformer.config import Activation
 
 __all__ = ["ACTIVATIONS", "BartLikeReader"]
+
+SHARED, ENCODER, DECODER = (f"model.{owner}.weight" for owner in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"))
+OUTPUT = "lm_head.weight"
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
@@ -38,6 +42,7 @@ class BartLikeReader:
     def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
         self.settings, self._tensors = settings, tensors
         self.tied = settings.flag("tie_word_embeddings", True)
+        self.shared = self.tied or self._is_equal(ENCODER, DECODER)
 
     def config(self, limits: TokenLimits) -> TransformerConfig:  # noqa: ARG002 - these models have limits of their own
         number = self.settings.number
@@ -45,6 +50,7 @@ class BartLikeReader:
         common: dict[str, Any] = {
             "source_vocabulary": vocabulary,
             "target_vocabulary": vocabulary,
+            "shared_embeddings": self.shared,
             "tied_output": self.tied,
         }
         return TransformerConfig(
@@ -63,10 +69,11 @@ class BartLikeReader:
         )
 
     def weight_names(self, ours: str) -> tuple[str, ...]:
-        shared = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+        copies = (SHARED, ENCODER, DECODER, OUTPUT)
         special = {
-            "source_embedding.weight": (*shared, "lm_head.weight") if self.tied else shared,
-            "output.weight": ("lm_head.weight",),
+            "source_embedding.weight": copies if self.shared and self.tied else self._own(ENCODER),
+            "target_embedding.weight": (*self._own(DECODER), *((OUTPUT,) if self.tied else ())),
+            "output.weight": (OUTPUT,),
             "output.bias": ("final_logits_bias",),
         }
         if ours in special:
@@ -77,7 +84,17 @@ class BartLikeReader:
         return ours == "output.bias"
 
     def is_ignored(self, theirs: str) -> bool:
+        if theirs in (SHARED, DECODER):  # without ties both stacks have embeddings of their own, which may be equal
+            return not self.tied
         return theirs in ("encoder.version", "decoder.version", "model.encoder.version", "model.decoder.version")
+
+    def _own(self, name: str) -> tuple[str, ...]:
+        """The stack's own embedding; files of older versions have one for both."""
+        return (SHARED if name not in self._tensors and SHARED in self._tensors else name,)
+
+    def _is_equal(self, one: str, other: str) -> bool:
+        tensors = self._tensors
+        return one not in tensors or other not in tensors or torch.equal(tensors[one], tensors[other])
 
     def tokens(self, generation: Settings) -> SpecialTokens:
         pad, ends = self._token("pad_token_id", generation), end_tokens(generation, self.settings)

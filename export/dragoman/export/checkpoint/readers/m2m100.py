@@ -14,6 +14,9 @@ from dragoman.export.transformer import TransformerConfig
 
 __all__ = ["M2M100Reader"]
 
+SMALL_100_CODE = "tokenization_small100.py"
+"""SMALL-100 comes with its tokenizer's code, and not always with a name for it in its settings."""
+
 
 class M2M100Reader(BartLikeReader):
     """fairseq's sinusoids with an offset of two, norms before the layers and after the last."""
@@ -38,7 +41,8 @@ class M2M100Reader(BartLikeReader):
             place: Literal["before", "after"] = "after" if settings.flag("legacy_behaviour", False) else "before"
             return fairseq_plan(directory, config, tokens, LanguageScheme(NLLB, source=place, target="forced_bos"))
         codes = WMT21 if settings.text("language_codes") == "wmt21" else M2M100
-        if "small100" in f"{kind} {self.settings.text('tokenizer_class') or ''}".lower().replace("-", ""):
+        named = f"{kind} {self.settings.text('tokenizer_class') or ''}".lower().replace("-", "")
+        if "small100" in named or (directory / SMALL_100_CODE).is_file():
             scheme = LanguageScheme(codes, source="none", target="source_before", form="__{}__")
         else:
             scheme = LanguageScheme(codes, source="before", target="forced_bos", form="__{}__")

@@ -27,24 +27,15 @@ class MarianReader(BartLikeReader):
     def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(settings, tensors)
         self._one_vocabulary = settings.flag("share_encoder_decoder_embeddings", True)
-        self._shared = self._one_vocabulary and self.tied  # transformers unties all embeddings or none
+        self.shared = self._one_vocabulary and self.shared
 
     def config(self, limits: TokenLimits) -> TransformerConfig:
         number = self.settings.number
         vocabularies: dict[str, Any] = {
             "source_vocabulary": number("vocab_size"),
             "target_vocabulary": number("vocab_size" if self._one_vocabulary else "decoder_vocab_size"),
-            "shared_embeddings": self._shared,
         }
         return dataclasses.replace(super().config(limits), **vocabularies)
-
-    def weight_names(self, ours: str) -> tuple[str, ...]:
-        common = ("model.shared.weight",) if self._one_vocabulary else ()
-        source = ("model.encoder.embed_tokens.weight", *common)
-        target = ("model.decoder.embed_tokens.weight", *common, *(("lm_head.weight",) if self.tied else ()))
-        if ours == "source_embedding.weight":
-            return tuple(dict.fromkeys((*common, *source, *target))) if self._shared else source
-        return target if ours == "target_embedding.weight" else super().weight_names(ours)
 
     def default_start(self, pad: int, generation: Settings) -> int:  # noqa: ARG002
         return pad
