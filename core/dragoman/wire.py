@@ -144,8 +144,8 @@ source: for the first one of each text what prefix and prefix_text became, else 
 (tokens of it that the model may generate: fewer with a shortlist), `max_target_tokens`, `idle_timeout_s`."""
 
 MODEL_INFO_FIELDS = (
-    *("wire_version", "model", "version", "tokens", "generation", "source_tokens", "prefix", "gaps"),
-    *("target_vocabulary", "choices", "max_target_tokens", "idle_timeout_s"),
+    *("wire_version", "model", "version", "tokens", "generation", "source_tokens", "prefix"),
+    *("target_vocabulary", "choices", "max_target_tokens", "idle_timeout_s", "gaps"),
 )
 
 STEP = Tensor("STEP", "BYTES", (1,))
@@ -201,11 +201,15 @@ class Limits:
     max_texts: int = 256
     max_text_bytes: int = 100_000
     max_request_bytes: int = 8 << 20
-    """All inputs of one request together."""
+    """All inputs of one request together. An answer may have four times as many: other scripts need more bytes."""
     max_options_bytes: int = 16_384
     max_command_bytes: int = 262_144
     max_beam_size: int = 16
     max_timeout_ms: int = 600_000
+
+    @property
+    def max_answer_bytes(self) -> int:
+        return 4 * self.max_request_bytes
 
 
 class ErrorCode(str, Enum):

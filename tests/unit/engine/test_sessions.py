@@ -120,6 +120,24 @@ def test_candidates_are_bounded() -> None:
             open_ones.step(name, rows((0, -1, 5)), candidates)
 
 
+def test_the_candidates_of_all_rows_are_bounded() -> None:
+    open_ones, _ = sessions(EngineLimits(max_step_candidates=5))
+    name = open_ones.open([[1], [2]])
+    two = rows((0, -1, 5), (1, -1, 5))
+    with pytest.raises(InvalidRequest, match="6 candidates of all rows together; a step gives 5"):
+        open_ones.step(name, two, 3)
+    assert open_ones.step(name, two, 2).tokens.shape == (2, 2)
+
+
+def test_the_candidates_of_open_steps_are_bounded() -> None:
+    open_ones, world = sessions(EngineLimits(max_step_candidates=5))
+    names = [open_ones.open([[1]]) for _ in range(3)]
+    for name in names[:2]:
+        world.engine.sessions.submit(StepSession(name, rows((0, -1, 5)), 5))
+    with pytest.raises(Overloaded, match="very many candidates"):
+        world.engine.sessions.submit(StepSession(names[2], rows((0, -1, 5)), 1))
+
+
 def test_an_idle_session_is_forgotten() -> None:
     open_ones, world = sessions(EngineLimits(session_idle_timeout_s=5.0))
     name = open_ones.open([[1]])

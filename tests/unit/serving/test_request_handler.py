@@ -29,6 +29,7 @@ from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.task_queue import Task, TaskQueue
+from dragoman.wire import Limits
 from fake_runtime import FakeRuntime
 from stepped_engine import check_invariants
 
@@ -44,10 +45,13 @@ class Server:
         tokenizer: Letters | None = None,
         engine: Engine | None = None,
         languages: LanguageResolver | None = None,
+        wire_limits: Limits | None = None,
     ) -> None:
         self.engine = engine or Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
         self.recorder = Recorder()
-        bundle = fake_bundle(self.engine, cache_bytes=cache_bytes, tokenizer=tokenizer, languages=languages)
+        bundle = fake_bundle(
+            self.engine, cache_bytes=cache_bytes, tokenizer=tokenizer, languages=languages, limits=wire_limits
+        )
         self.sent: list[tuple[str, Frame]] = []
         self.tasks = TaskQueue()
         self.handler = RequestHandler(bundle, self.recorder, Replies(self.send), self.tasks)
@@ -295,6 +299,24 @@ def test_more_text_than_it_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert server.texts(1) == server.texts(3)
     assert "too much text is waiting" in server.error(2)
     assert server.texts(4) == [alone("12345678")], "short texts are always taken"
+
+
+class TestSizeOfAnAnswer:
+    def test_is_bounded_before_anything_is_translated(self) -> None:
+        server = Server(wire_limits=Limits(max_request_bytes=100))
+        server.ask(1, "1 " * 40 + "a", beam_size=8, num_hypotheses=8)
+        assert "INVALID_REQUEST: the answer would have more than 400 bytes" in server.error(1)
+        server.ask(2, "1 " * 40 + "a", beam_size=2, num_hypotheses=2)
+        assert len(server.finish().texts(2)) == 2
+
+    @pytest.mark.parametrize("cached", [False, True])
+    def test_is_bounded_when_translations_are_longer_than_their_texts(self, cached: bool) -> None:
+        server = Server(wire_limits=Limits(max_request_bytes=4))
+        if cached:
+            server.ask(1, "a")
+            assert 4 < len(server.finish().texts(1)[0]) <= 16
+        server.ask(2, "a", "a", "a", "a")
+        assert "INVALID_REQUEST: the answer would have more than 16 bytes" in server.finish().error(2)
 
 
 class TestStream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -16,13 +17,13 @@ from hypothesis import strategies as st
 from dragoman.errors import ServeError
 from dragoman.serving.engine import SessionReply
 from dragoman.serving.ipc.channel import Channel
-from dragoman.serving.ipc.frames import Frame, Kind
+from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, Kind
 from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.session_handler import SessionHandler
 from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.wire import MODEL_INFO_FIELDS, Limits
 
-BACKEND = cast(Channel, "backend")
+BACKEND = cast(Channel, SimpleNamespace(backlog_bytes=0))
 START = MANIFEST.tokens.decoder_start
 
 
@@ -140,7 +141,48 @@ def test_a_text_is_one_source_when_it_must_not_be_split() -> None:
 
 
 def test_more_sentences_than_sessions_have_rows_are_refused() -> None:
-    assert "the texts have more than 64 sentences" in told(Server().encode("a\n" * 65))
+    assert "a text has more than 64 sentences" in told(Server().encode("a\n" * 65))
+    assert "the texts have more than 64 sentences" in told(Server().encode("a\n" * 64, "b"))
+
+
+def test_a_text_of_too_many_sentences_is_not_read_to_its_end() -> None:
+    class Counting(Letters):
+        encoded = 0
+
+        def encode(self, text: str) -> list[int]:
+            self.encoded += 1
+            return super().encode(text)
+
+    tokenizer = Counting()
+    assert "more than 64 sentences" in told(Server(tokenizer).encode("".join(f"sentence {n}\n" for n in range(900))))
+    assert tokenizer.encoded < 200
+
+
+def test_calls_that_are_being_read_are_bounded() -> None:
+    """A call of a few kilobytes takes megabytes while it is read."""
+    server = Server()
+    frames = [Frame(Kind.ENCODE, number, (struct.pack("<d", time.monotonic()), b"{}", b"a")) for number in range(129)]
+    for frame in frames:
+        server.handler.encode(BACKEND, frame)
+    (refused,) = server.sent
+    assert refused.request == 128
+    assert told(refused).startswith("OVERLOADED ")
+    while len(server.tasks):
+        server.tasks.run(1.0)
+    server.sent.clear()
+    server.handler.encode(BACKEND, frames[-1])
+    assert server.sent == []
+
+
+def test_no_step_is_taken_for_a_backend_that_does_not_read() -> None:
+    server = Server()
+    session, _ = server.encode("hello").parts
+    unread = cast(Channel, SimpleNamespace(backlog_bytes=MAX_FRAME_BYTES))
+    command, step = json.dumps({"do": "step", "candidates": 1}).encode(), triples((0, -1, START))
+    frame = Frame(Kind.DECODE, 8, (struct.pack("<d", time.monotonic()), session, command, step))
+    server.handler.decode(unread, frame)
+    server.tasks.run(1.0)
+    assert told(server.sent[-1]).startswith("OVERLOADED ")
 
 
 @pytest.mark.parametrize("on_suspicion", ["report", "retry"])

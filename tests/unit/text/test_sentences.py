@@ -57,3 +57,8 @@ def test_nothing_but_white_space_stands_between_sentences(text: str, language: s
     assert edges == sorted(edges)
     assert all(not text[before:after].strip() for before, after in zip(edges[::2], edges[1::2], strict=True))
     assert all(text[start:end].strip() == text[start:end] != "" for start, end in spans)
+
+
+@pytest.mark.parametrize("line", [" \n", "* * *\n", " \u2028", "a\n"])
+def test_a_text_of_short_lines_has_pauses(line: str) -> None:
+    assert sum(span is None for span in sentence_spans(line * 10_000)) >= 90

@@ -46,6 +46,8 @@ class EngineLimits:
     """The same for the cross-attention cache."""
     max_sessions: int = 64
     max_session_rows: int = 64
+    max_step_candidates: int = 4 << 20
+    """Of all rows of a session's step together: its answer has twelve bytes for each."""
     session_idle_timeout_s: float = 60.0
 
     @property

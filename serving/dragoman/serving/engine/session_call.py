@@ -22,6 +22,11 @@ class SessionCall:
         self.owner = owner
         self.error: RequestError | None = None
 
+    @property
+    def candidate_count(self) -> int:
+        """How many tokens its answer has, of all rows together."""
+        return 0
+
 
 class OpenSession(SessionCall):
     """Encode `sources` and keep them, each with the number of its shortlist; `name` is the new session's."""
@@ -45,3 +50,7 @@ class StepSession(SessionCall):
         super().__init__(owner)
         self.name, self.rows, self.candidates = name, rows, candidates
         self.top: TopTokens | None = None
+
+    @property
+    def candidate_count(self) -> int:
+        return len(self.rows) * self.candidates

@@ -21,7 +21,9 @@ from dragoman.serving.engine.session_call import OpenSession, SessionCall, StepS
 __all__ = ["Sessions"]
 
 _MOST_CALLS = 256
-"""Calls that may be open at a time."""
+"""Calls that may be open at a time …"""
+_OPEN_CANDIDATES = 2
+"""… and as many times the candidates of the largest step: the engine holds the answers until they are read."""
 
 
 class Sessions:
@@ -53,7 +55,17 @@ class Sessions:
         """Begin a call; it ends with a SessionReply, whatever happens to it."""
         if len(self._calls) >= _MOST_CALLS:
             raise Overloaded(f"{_MOST_CALLS} calls of client-driven sessions are open", 0.1)
+        self._check_candidates(call)
         self._calls.append((call, self._work(call)))
+
+    def _check_candidates(self, call: SessionCall) -> None:
+        most, asked = self._limits.max_step_candidates, call.candidate_count
+        if asked > most:
+            raise InvalidRequest(
+                f"{asked} candidates of all rows together; a step gives {most}: ask for fewer, or of fewer rows"
+            )
+        if asked + sum(other.candidate_count for other, _ in list(self._calls)) > _OPEN_CANDIDATES * most:
+            raise Overloaded("other steps of client-driven sessions have asked for very many candidates", 0.1)
 
     def close(self, name: str) -> None:
         """Forget a session; it is no error when it is gone already."""

@@ -47,6 +47,11 @@ class Channel:
         """Is something waiting for the other side to read?"""
         return bool(self._backlog)
 
+    @property
+    def backlog_bytes(self) -> int:
+        """How much is waiting for it."""
+        return len(self._backlog)
+
     def send(self, frame: Frame) -> None:
         """Send at once what the socket takes; the rest goes out with `flush`."""
         data = frame.encode()

@@ -51,6 +51,11 @@ class TextAnswer:
     """What DETAILS says of it beside its figures: JSON, made for each text by itself for the same reason."""
 
     @property
+    def written_characters(self) -> int:
+        """What a caller gets of it."""
+        return len(self.told) + sum(len(hypothesis.text) for hypothesis in self.hypotheses)
+
+    @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
         return (

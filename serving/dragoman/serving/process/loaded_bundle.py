@@ -74,8 +74,8 @@ class LoadedBundle:
         limits = self.engine.limits
         return min(limits.max_beam_size, limits.max_rows, self.settings.limits.max_beam_size)
 
-    def plan(self, text: str, options: RequestOptions) -> Generator[None, None, Document]:
-        """The parts that `text` is translated in: its sentences, its lines, or itself."""
+    def plan(self, text: str, options: RequestOptions, most_parts: int | None = None) -> Generator[None, None, Document]:
+        """The parts that `text` is translated in: its sentences, its lines, or itself; InvalidRequest for too many."""
         language, measure = self._beginning(text, options)
         blocks = yield from blocks_of(
             *(text[len(language) :], options.format, self._protection(options)),
@@ -89,6 +89,7 @@ class LoadedBundle:
                 refuse_long=options.split == "none",
                 language=options.source_language or self.manifest.model.source_language,
                 spaced=has_spaces(options.target_language or self.manifest.model.target_language),
+                most_parts=most_parts,
             ),
             language + options.task_prefix,
         )

@@ -11,7 +11,7 @@ from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.serving.process.scoring import options_of_scores
-from dragoman.serving.text.reading import check_sizes, read_text
+from dragoman.serving.text.reading import check_answer_size, check_sizes, read_text
 
 __all__ = ["BYTES_PER_STEP", "ProbeNotNeeded", "RequestAdmission"]
 
@@ -53,6 +53,7 @@ class RequestAdmission:
         is_stream = frame.kind is Kind.STREAM
         if is_stream and len(texts) != 1:
             raise InvalidRequest(f"a stream translates one text, not {len(texts)}; send one stream for each")
+        check_answer_size(sum(map(len, texts)) * options.decoding.num_hypotheses, self._limits)
         request_id = options.request_id or self._bundle.options.new_request_id()
         request = TranslationRequest(
             *(channel, frame.request, options, texts, arrived_s, is_stream, wants_details),

@@ -23,7 +23,7 @@ from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
-from dragoman.serving.text.reading import read_text
+from dragoman.serving.text.reading import check_answer_size, read_text
 
 __all__ = ["RequestHandler"]
 
@@ -157,7 +157,7 @@ class RequestHandler:
             return False
         took_s = time.monotonic() - request.arrived_s
         text.answer, text.cached, text.timings = answer, True, Timings(took_s, took_s, took_s, 0)
-        self._text_is_done(request)
+        self._text_is_done(request, answer)
         return True
 
     def resume_parked(self) -> None:
@@ -221,11 +221,13 @@ class RequestHandler:
         self._metrics.text_done(request, text)
         if self._cache.enabled and request.options.may_be_cached:
             self._cache.put(request.options.cache_key(text.text), answer, answer.size_bytes + 2 * len(text.text))
-        self._text_is_done(request)
+        self._text_is_done(request, answer)
 
     # How a request ends.
 
-    def _text_is_done(self, request: TranslationRequest) -> None:
+    def _text_is_done(self, request: TranslationRequest, answer: TextAnswer) -> None:
+        request.answer_characters += answer.written_characters
+        check_answer_size(request.answer_characters, self._bundle.settings.limits)
         request.unanswered -= 1
         if request.unanswered == 0:
             self._answer(request)

@@ -174,6 +174,8 @@ class TranslationRequest:
     """KV slots that those sequences are expected to need."""
     planned_characters: int = 0
     """Of its texts that are split and not answered."""
+    answer_characters: int = 0
+    """Of the texts that are complete."""
     submitted: int = 0
     unanswered: int = 0
     ended: bool = False

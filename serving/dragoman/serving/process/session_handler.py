@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dragoman.errors import InvalidRequest, ServeError, ServerError
+from dragoman.errors import InvalidRequest, Overloaded, ServeError, ServerError
 from dragoman.search import DecodingOptions
 from dragoman.search.option_types import Integer, TokenLists, shown
 from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
 from dragoman.serving.ipc.channel import Channel
-from dragoman.serving.ipc.frames import Frame, read_arrival
+from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, read_arrival
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions, parse_object
 from dragoman.serving.process.replies import Replies
@@ -34,6 +34,13 @@ _MAX_NAME_BYTES = 256
 _BYTES_PER_ROW = 12
 _TOKENS_PER_STEP = 2048
 """Detokenised between two pauses."""
+
+_CALLS_PER_SESSION = 2
+"""That may be in preparation at a time, if there were as many sessions as there may be: a command of 256 kB takes megabytes
+while its tokens are made texts."""
+_MOST_UNREAD_BYTES = MAX_FRAME_BYTES // 2
+"""Of answers that a Triton backend has not read yet: with more of them a connection breaks, which is lost for everybody."""
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 _Work = Generator[Yield, None, tuple[bytes, ...] | None]
 """Yields pauses; returns the answer, or None when the engine's reply will bring it."""
@@ -59,6 +66,8 @@ class SessionHandler:
         rows, longest = bundle.engine.limits.max_session_rows, bundle.manifest.dimensions.max_target_tokens
         self._token_lists = TokenLists(most=4 * rows, most_each=2 * longest, may_be_empty=True)
         self._candidates = Integer(1, bundle.manifest.dimensions.choices)
+        self._most_calls = _CALLS_PER_SESSION * bundle.engine.limits.max_sessions
+        self._calls = 0  # in preparation
         self._used_at_s = 0.0
 
     @property
@@ -92,11 +101,19 @@ class SessionHandler:
 
     def _begin(self, channel: Channel, frame: Frame, work: _Work) -> None:
         self._used_at_s = time.monotonic()
+        if self._calls >= self._most_calls:
+            busy = Overloaded(f"{self._calls} calls of client-driven sessions are being read", 0.1)
+            self._replies.failure(channel, frame.request, busy)
+            return
+        self._calls += 1
         steps = self._steps(channel, frame.request, work)
         self._tasks.add(Task(steps, lambda error: self._replies.failure(channel, frame.request, error)))
 
     def _steps(self, channel: Channel, number: int, work: _Work) -> Iterator[Yield]:
-        answer = yield from work
+        try:
+            answer = yield from work
+        finally:
+            self._calls -= 1
         if answer is not None:
             self._replies.answer(channel, number, answer)
 
@@ -110,11 +127,13 @@ class SessionHandler:
             *options.decoding.prefix,
             *(bundle.tokenizer.encode_target(options.prefix_text) if options.prefix_text else ()),
         ]
-        sources, gaps, most = list[tuple[int, ...]](), list[tuple[str, ...]](), bundle.engine.limits.max_session_rows
-        shortlists = list[int]()
+        sources, shortlists = list[tuple[int, ...]](), list[int]()
+        gaps, prefixes = list[str](), list[list[int]]()  # the gaps of each text as JSON: those of all together take long
+        most = bundle.engine.limits.max_session_rows
         for number, each in enumerate(raw):
-            document = yield from _paused(bundle.plan(read_text(each, number, len(raw)), options))
-            gaps.append(document.gaps)
+            document = yield from _paused(bundle.plan(read_text(each, number, len(raw)), options, most))
+            gaps.append(_JSON.encode(document.gaps))
+            prefixes += [[] if position else prefix for position in range(len(document.parts))]
             if len(sources) + len(document.parts) > most:
                 raise InvalidRequest(
                     f"the texts have more than {most} sentences, which client-driven decoding takes together; send them in "
@@ -127,7 +146,7 @@ class SessionHandler:
         if not sources:
             raise InvalidRequest("there is nothing to decode: the text has no letters, and so stays as it is")
         choices = max(map(bundle.choices, shortlists), default=bundle.manifest.dimensions.choices)
-        info = self._model_info([len(source) for source in sources], gaps, prefix, options, choices)
+        info = self._model_info([len(source) for source in sources], gaps, prefixes, options, choices)
 
         def answer(call: SessionCall) -> tuple[bytes, ...]:
             if not isinstance(call, OpenSession):
@@ -140,13 +159,13 @@ class SessionHandler:
     def _model_info(
         self,
         source_tokens: list[int],
-        gaps: list[tuple[str, ...]],
-        prefix: list[int],
+        gaps: list[str],
+        prefixes: list[list[int]],
         options: RequestOptions,
         choices: int,
     ) -> bytes:
         bundle, manifest = self._bundle, self._bundle.manifest
-        return json.dumps(
+        about = _JSON.encode(
             {
                 "wire_version": WIRE_VERSION,
                 "model": bundle.settings.name,
@@ -154,14 +173,14 @@ class SessionHandler:
                 "tokens": dataclasses.asdict(manifest.tokens),
                 "generation": _told(options.usual or manifest.generation),
                 "source_tokens": source_tokens,
-                "prefix": [[] if number else prefix for around in gaps for number in range(len(around) - 1)],
-                "gaps": gaps,
+                "prefix": prefixes,
                 "target_vocabulary": manifest.dimensions.target_vocabulary,
                 "choices": choices,
                 "max_target_tokens": manifest.dimensions.max_target_tokens,
                 "idle_timeout_s": bundle.engine.limits.session_idle_timeout_s,
             }
-        ).encode()
+        )
+        return f'{about[:-1]}, "gaps": [{", ".join(gaps)}]}}'.encode()
 
     def _decode(self, channel: Channel, frame: Frame) -> _Work:
         session = frame.parts[1][:_MAX_NAME_BYTES].decode(errors="replace").removeprefix(self._prefix)
@@ -186,6 +205,8 @@ class SessionHandler:
             raise InvalidRequest(
                 f"STEP has {len(raw)} bytes; it must hold int32 triples (source, parent, token), at most {longest} bytes"
             )
+        if owner.channel.backlog_bytes > _MOST_UNREAD_BYTES:
+            raise Overloaded("the answers to other steps are not read yet", 0.1)
         rows = np.frombuffer(raw, "<i4").reshape(-1, 3)
         self._sessions.submit(StepSession(session, rows, candidates or 1, owner))
 

@@ -36,13 +36,15 @@ _SHORT = 512
 class Splitting:
     """How blocks are split. `language` is the source's, in BCP 47; `refuse_long`: what is too long is not split further.
 
-    `spaced`: the translation's language has spaces between sentences, also where the source's has none.
+    `spaced`: the translation's language has spaces between sentences, also where the source's has none. A text of more parts
+    than `most_parts` is refused as soon as they are too many.
     """
 
     segmentation: Segmentation = "sentence"
     refuse_long: bool = False
     language: str | None = None
     spaced: bool = False
+    most_parts: int | None = None
 
 
 def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: str = "") -> Generator[None, None, Document]:
@@ -53,7 +55,7 @@ def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: 
     """
     if source.blocks and (short := _one_sentence(source, measure, splitting, lead)) is not None:
         return short
-    document = _Builder(lead)
+    document = _Builder(lead, splitting.most_parts)
     for gap, block in zip(source.gaps, source.blocks, strict=False):
         document.skip(gap)
         yield from _plan_block(document, block, measure, splitting)
@@ -137,8 +139,8 @@ def _spans(text: str, splitting: Splitting) -> Iterator[_Span | None]:
 class _Builder:
     """Collects the parts of a document and what stands between them."""
 
-    def __init__(self, lead: str) -> None:
-        self._lead = lead
+    def __init__(self, lead: str, most_parts: int | None = None) -> None:
+        self._lead, self._most_parts = lead, most_parts
         self._parts: list[Part] = []
         self._gaps: list[str] = []
         self._gap: list[str] = []
@@ -150,6 +152,11 @@ class _Builder:
 
     def add(self, gap: str, part: Part, characters: int) -> None:
         """The next part, and what stands before it, which is so many characters of the source."""
+        if len(self._parts) == self._most_parts:
+            raise InvalidRequest(
+                f"a text has more than {self._most_parts} sentences, which is all that can be decoded together; "
+                "send it in pieces"
+            )
         if gap and not characters:
             self._added.add(len(self._parts))
         self._gaps.append("".join((*self._gap, gap)))

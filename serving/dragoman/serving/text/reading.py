@@ -8,7 +8,7 @@ from dragoman.errors import InvalidRequest
 from dragoman.search.option_types import check_text
 from dragoman.wire import Limits
 
-__all__ = ["check_sizes", "read_text"]
+__all__ = ["check_answer_size", "check_sizes", "read_text"]
 
 
 def check_sizes(raw: Sequence[bytes], limits: Limits, noun: str = "text") -> None:
@@ -25,6 +25,15 @@ def check_sizes(raw: Sequence[bytes], limits: Limits, noun: str = "text") -> Non
             )
     if (together := sum(map(len, raw))) > limits.max_request_bytes:
         raise InvalidRequest(f"the {noun}s have {together} bytes; this server takes {limits.max_request_bytes} in a request")
+
+
+def check_answer_size(size_bytes: int, limits: Limits) -> None:
+    """InvalidRequest for an answer of so many bytes: what stands between sentences is in every hypothesis of a text."""
+    if size_bytes > limits.max_answer_bytes:
+        raise InvalidRequest(
+            f"the answer would have more than {limits.max_answer_bytes} bytes; send fewer texts at a time, or ask for fewer "
+            "hypotheses"
+        )
 
 
 def read_text(raw: bytes, number: int, count: int, noun: str = "text") -> str:

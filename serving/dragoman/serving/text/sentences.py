@@ -46,10 +46,13 @@ def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[_S
 def sentence_spans(text: str, language: str | None = None, start: int = 0, end: int | None = None) -> Iterator[_Span | None]:
     """Start and end of each sentence of text[start:end]; between them is only white space. A line break always ends one.
 
-    None is a pause: a caller with other things to do gets a turn at least once in a hundred marks.
+    None is a pause: a caller with other things to do gets a turn at least once in a hundred marks and lines.
     """
     rules, seen = rules_for(language), 0
     for line in _LINE.finditer(text, start, len(text) if end is None else end):
+        seen += 1
+        if seen % _MARKS_BETWEEN_PAUSES == 0:
+            yield None
         begin, line_end = line.span()
         for match in rules.ending.finditer(text, begin, line_end):
             seen += 1
