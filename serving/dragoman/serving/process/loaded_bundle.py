@@ -25,7 +25,8 @@ from dragoman.serving.text.document import Document, Part
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.formats import blocks_of
 from dragoman.serving.text.glossary import read_glossary
-from dragoman.serving.text.planning import Splitting, plan_document
+from dragoman.serving.text.placeholders import may_have_placeholders
+from dragoman.serving.text.planning import Splitting, is_plain_sentence, plan_document
 from dragoman.serving.text.protection import Protection
 from dragoman.serving.text.sentence_rules import has_spaces
 from dragoman.serving.text.stand_ins import StandIns
@@ -33,6 +34,7 @@ from dragoman.serving.text.stand_ins import StandIns
 __all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
 
 _REMEMBERED_CHARACTERS = 24
+_NO_GAPS = ("", "")
 
 
 class LoadedBundle:
@@ -62,6 +64,7 @@ class LoadedBundle:
         self._longest_prefix = longest_prefix(manifest.dimensions)
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
+        self._remembered_measure = lru_cache(maxsize=16)(self._measure)
 
     @property
     def ends(self) -> frozenset[int]:
@@ -76,6 +79,8 @@ class LoadedBundle:
 
     def plan(self, text: str, options: RequestOptions, most_parts: int | None = None) -> Generator[None, None, Document]:
         """The parts that `text` is translated in: its sentences, its lines, or itself; InvalidRequest for too many."""
+        if (short := self._plan_at_once(text, options)) is not None:
+            return short
         language, measure = self._beginning(text, options)
         blocks = yield from blocks_of(
             *(text[len(language) :], options.format, self._protection(options)),
@@ -94,6 +99,20 @@ class LoadedBundle:
             language + options.task_prefix,
         )
         return dataclasses.replace(document, start=len(language)) if language else document
+
+    def _plan_at_once(self, text: str, options: RequestOptions) -> Document | None:
+        """What `plan` makes of one plain sentence, without the cost of looking for more; None of any other text."""
+        segmentation = options.split or self.manifest.segmentation
+        if (
+            (segmentation != "sentence" or options.format != "text" or options.glossary is not None or options.task_prefix)
+            or (options.placeholders and may_have_placeholders(text))
+            or (options.capitals and Capitals.may_be_in(text))
+            or not is_plain_sentence(text, options.source_language or self.manifest.model.source_language)
+            or self.languages.leading_token(text)
+            or not self._remembered_measure(len(options.language_tokens)).fits(text)
+        ):
+            return None
+        return Document((Part(text),), _NO_GAPS)
 
     def plan_whole(self, text: str, options: RequestOptions) -> Document:
         """The text as one part, as it is; InvalidRequest when it is longer than the model takes."""
@@ -116,8 +135,10 @@ class LoadedBundle:
                 f"the text begins with {language.strip()} and the request has a target_language; use one of the two"
             )
         self._check_prefix(options.task_prefix)
-        room = self.manifest.dimensions.max_source_tokens - len(options.language_tokens)
-        return language, Measure(self._count_tokens, room, language + options.task_prefix)
+        return language, self._measure(len(options.language_tokens), language + options.task_prefix)
+
+    def _measure(self, language_tokens: int, lead: str = "") -> Measure:
+        return Measure(self._count_tokens, self.manifest.dimensions.max_source_tokens - language_tokens, lead)
 
     def _protection(self, options: RequestOptions) -> Protection:
         return Protection(

@@ -19,7 +19,7 @@ from dragoman.serving.text.fitting import Measure, pieces
 from dragoman.serving.text.sentence_rules import CLOSING
 from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentence_spans, stripped_span
 
-__all__ = ["Splitting", "plan_document"]
+__all__ = ["Splitting", "is_plain_sentence", "plan_document"]
 
 _Span = tuple[int, int]
 _LIST_MARK = re.compile(r"(?:[-*•‣◦▪·–—>]|#{1,6})[ \t\u00a0]+(?=[^\w\s]*\w)|・(?=\w)")
@@ -53,8 +53,6 @@ def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: 
     Nothing is ever left out: what can't be made short enough is an InvalidRequest. Yields where a caller with other things
     to do should do them.
     """
-    if source.blocks and (short := _one_sentence(source, measure, splitting, lead)) is not None:
-        return short
     document = _Builder(lead, splitting.most_parts)
     for gap, block in zip(source.gaps, source.blocks, strict=False):
         document.skip(gap)
@@ -62,22 +60,16 @@ def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: 
     return document.built(source.gaps[-1])
 
 
-def _one_sentence(source: Blocks, measure: Measure, splitting: Splitting, lead: str) -> Document | None:
-    """The document of a text that is one sentence, as most are, without the cost of looking for more; None of any other."""
-    block = source.blocks[0]
-    text = block.text
-    if splitting.segmentation != "sentence" or len(source.blocks) > 1 or not 0 < len(text) <= _SHORT:
-        return None
-    if (
-        text[0].isspace()
-        or text[-1].isspace()
-        or _LIST_MARK.match(text)
-        or not _LETTER.search(text)
-        or not is_one_sentence(text, splitting.language)
-        or not measure.fits(text)
-    ):
-        return None
-    return Document((block.part(0, len(text)),), source.gaps, lead)
+def is_plain_sentence(text: str, language: str | None) -> bool:
+    """Whether the whole text is one short sentence and nothing else, as most are: quickly seen. False may be wrong."""
+    return (
+        0 < len(text) <= _SHORT
+        and not text[0].isspace()
+        and not text[-1].isspace()
+        and _LIST_MARK.match(text) is None
+        and _LETTER.search(text) is not None
+        and is_one_sentence(text, language)
+    )
 
 
 def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: Splitting) -> Generator[None, None, None]:
