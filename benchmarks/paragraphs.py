@@ -22,8 +22,8 @@ from dragoman.serving.engine import SessionReply
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
+from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.loaded_bundle import load_bundle
-from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.process.task_queue import TaskQueue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.serving.process import garbage
-from dragoman.serving.process.garbage import GarbageCollector
+from dragoman.serving.process import loop
+from dragoman.serving.process.loop import GarbageCollector
 
 
 class Collections:
@@ -27,7 +27,7 @@ class Collections:
 @pytest.fixture
 def collections(monkeypatch: pytest.MonkeyPatch) -> Collections:
     collections = Collections()
-    monkeypatch.setattr(garbage, "gc", collections)
+    monkeypatch.setattr(loop, "gc", collections)
     return collections
 
 

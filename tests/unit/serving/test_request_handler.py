@@ -23,9 +23,9 @@ from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import PAIR_TEXTS, TERMS, Recorder
 from dragoman.serving.process import request_admission, request_metrics
+from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
-from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.task_queue import Task, TaskQueue

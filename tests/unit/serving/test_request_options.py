@@ -16,7 +16,7 @@ from dragoman.bundle.manifest import Dimensions, ModelCard, Task, Tasks
 from dragoman.errors import InvalidRequest
 from dragoman.search.options import DECODING_OPTIONS, DecodingOptions
 from dragoman.serving.process.options import OptionsReader, RequestOptions
-from dragoman.serving.text.reading import check_sizes, read_text
+from dragoman.serving.process.request_admission import check_sizes, read_text
 from dragoman.wire import Limits
 
 LIMITS = Limits(max_texts=3, max_text_bytes=100, max_request_bytes=250, max_options_bytes=8192)

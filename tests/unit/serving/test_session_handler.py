@@ -18,7 +18,7 @@ from dragoman.errors import ServeError
 from dragoman.serving.engine import SessionReply
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, Kind
-from dragoman.serving.process.replies import Replies
+from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.session_handler import SessionHandler
 from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.wire import MODEL_INFO_FIELDS, Limits

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from dragoman.bundle.manifest import Segmentation
 from dragoman.errors import InvalidRequest
-from dragoman.serving.text.blocks import plain_text
-from dragoman.serving.text.document import Document
+from dragoman.serving.text.document import Document, plain_text
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.planning import Splitting, plan_document
 

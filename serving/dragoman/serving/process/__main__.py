@@ -24,9 +24,8 @@ def main(control: socket.socket, listens_at: Path) -> int:
     supervisor = Channel(control)
     try:
         from dragoman.serving.process.connections import Connections
-        from dragoman.serving.process.garbage import GarbageCollector
         from dragoman.serving.process.loaded_bundle import load_bundle
-        from dragoman.serving.process.loop import EngineLoop
+        from dragoman.serving.process.loop import EngineLoop, GarbageCollector
 
         bundle = load_bundle(settings)
         connections = Connections(supervisor, listens_at, bundle.engine.wakeup_fd)

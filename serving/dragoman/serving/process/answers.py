@@ -1,22 +1,29 @@
-"""The translation of one text as it leaves: its hypotheses, and how long they took."""
+"""Answers: what a text became, and the frames that bring it, or an error, to the caller."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from dragoman.serving.engine import Timings
+from dragoman.serving.failures import Failure, cause_of
+from dragoman.serving.ipc.channel import Channel
+from dragoman.serving.ipc.frames import Frame, Kind
+from dragoman.serving.logs import event as log_event
 from dragoman.serving.text.alternatives import Alternatives
 from dragoman.serving.text.joining import TextHypothesis
 from dragoman.serving.text.suspicion import Suspicion
-from dragoman.wire import ALIGNMENT_FIELD, ALTERNATIVES_FIELD, SCORED_FIELDS, WIRE_VERSION
+from dragoman.wire import ALIGNMENT_FIELD, ALTERNATIVES_FIELD, SCORED_FIELDS, WIRE_VERSION, ErrorCode
 
-__all__ = ["Second", "SentenceCheck", "TextAnswer", "details", "translation_parts", "with_details"]
+__all__ = ["Replies", "Second", "SentenceCheck", "TextAnswer", "details", "translation_parts", "with_details"]
+
+_log = logging.getLogger(__name__)
 
 
 Second = Literal["replaced", "kept"]
@@ -147,3 +154,28 @@ def _place(found: Alternatives) -> dict[str, object]:
 def _number(score: float) -> float | None:
     """JSON has no infinity, which is the score of a hypothesis that only forbidden tokens could make."""
     return round(float(score), 6) if math.isfinite(score) else None
+
+
+class Replies:
+    """Sends answers by the number that a request has on its connection.
+
+    Every request gets exactly one last frame: its ANSWER, or an ERROR.
+    """
+
+    def __init__(self, send: Callable[[Channel, Frame], None]) -> None:
+        self._send = send
+
+    def chunk(self, channel: Channel, number: int, text: str) -> None:
+        """A piece of a stream, when there is any text in it."""
+        if text:
+            self._send(channel, Frame(Kind.CHUNK, number, (text.encode(), b"{}")))
+
+    def answer(self, channel: Channel, number: int, parts: tuple[bytes, ...]) -> None:
+        self._send(channel, Frame(Kind.ANSWER, number, parts))
+
+    def failure(self, channel: Channel, number: int, error: Exception, request_id: str = "") -> None:
+        """What went wrong, as callers may know it; the rest goes to the log."""
+        failure = Failure.of(error)
+        if failure.code is ErrorCode.INTERNAL:
+            log_event(_log, logging.ERROR, "request failed", {"request_id": request_id, **cause_of(error)})
+        self._send(channel, Frame(Kind.ERROR, number, (failure.code.value.encode(), failure.text.encode())))

@@ -1,4 +1,4 @@
-"""How much of the engine one request may hold while others need it."""
+"""How much of the engine, and of the memory for texts that are split, one request may hold while others need it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,36 @@ _WAITING_TOKENS = 256
 """Source tokens of one request that may wait in the engine's queue: whoever comes next waits behind no more than that. It is
 about what is encoded between two decoder steps, so that the queue does not run dry."""
 
+_MOST_PLANNED_CHARACTERS = 1 << 19
+"""The parts of a text, with their tags and gaps, take up to ninety times its own memory: of all texts together about
+50 MB, where all that may be open would take more than a gigabyte."""
+_SHORT_TEXT = 4096
+"""Characters. A shorter text never waits."""
+_PART_OF_FREE = 2
+"""A text may have half of what is free, so that there is room for the next one if it is shorter."""
+
 
 class FairShare:
-    """Rows and KV slots of the sequences that each request has in the engine, waiting or running."""
+    """Rows and KV slots of the sequences that each request has in the engine, waiting or running, and the characters of its
+    texts that are split and not translated yet."""
 
     def __init__(self, limits: EngineLimits) -> None:
         self._max_rows = limits.max_rows
         self._max_slots = limits.max_rows * limits.target_tokens_per_row
         self.rows = 0
         self.slots = 0
+        self.planned_characters = 0
+
+    def may_plan(self, characters: int) -> bool:
+        """Whether a text of this size may be split now; when no other one is, it always may."""
+        if characters <= _SHORT_TEXT or not self.planned_characters:
+            return True
+        return characters <= (_MOST_PLANNED_CHARACTERS - self.planned_characters) // _PART_OF_FREE
+
+    def note_planned(self, request: TranslationRequest, characters: int) -> None:
+        """So many characters of the request are split, or, when it is a negative number, translated."""
+        request.planned_characters += characters
+        self.planned_characters += characters
 
     def has_room_for(self, request: TranslationRequest) -> bool:
         """Whether the request may submit another sequence; its first one always may."""
@@ -47,6 +68,14 @@ class FairShare:
         if sequence in request.sequences:
             request.sequences.remove(sequence)
             self._change(request, sequence, -1)
+
+    def release_all(self, request: TranslationRequest) -> list[Sequence]:
+        """The request has ended: nothing is held for it. The sequences that the engine still has."""
+        held = list(request.sequences)
+        for sequence in held:
+            self.release(request, sequence)
+        self.note_planned(request, -request.planned_characters)
+        return held
 
     def _change(self, request: TranslationRequest, sequence: Sequence, sign: int) -> None:
         rows = sign * sequence.width

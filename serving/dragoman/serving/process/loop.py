@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
+from collections.abc import Callable
 
 from dragoman.errors import ServeError
 from dragoman.serving import metrics
@@ -12,22 +14,23 @@ from dragoman.serving.failures import Failure, cause_of
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind, json_frame
 from dragoman.serving.logs import event as log_event
+from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.connections import Connections
-from dragoman.serving.process.garbage import GarbageCollector
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.metrics_sampler import MetricsSampler
 from dragoman.serving.process.queue_room import QueueRoom, read_refused
-from dragoman.serving.process.replies import Replies
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.session_handler import SessionHandler
 from dragoman.serving.process.task_queue import TaskQueue
 
-__all__ = ["EngineLoop"]
+__all__ = ["EngineLoop", "GarbageCollector"]
 
 _log = logging.getLogger(__name__)
 _TASK_BUDGET_S = 0.002
 _IDLE_S = 0.25
 _LINGER_S = 0.5  # after DRAIN, for requests that were on their way
+_COLLECT_AT_REST_S = 10.0
+_COLLECT_S = 600.0
 _QUEUED = frozenset((Kind.TRANSLATE, Kind.STREAM, Kind.SCORE))
 _REQUESTS = _QUEUED | {Kind.ENCODE, Kind.DECODE}
 
@@ -156,3 +159,26 @@ class EngineLoop:
         if changes:
             for watcher in self._watchers:
                 self._connections.send(watcher, metrics.changes_frame(changes))
+
+
+class GarbageCollector:
+    """When the collector of reference cycles runs; what is loaded when this is made stays for good.
+
+    It looks at every object that is alive: beside forty pages of 100 kB that took 0.27 s, in which nobody's token was
+    decoded. Nothing that a request leaves behind is a cycle, so the collector is off, and only looks after what was not
+    thought of.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._clock = clock
+        self._last_s = clock()
+
+    def run(self, *, at_rest: bool) -> None:
+        """Collect if it is time: soon when there is nothing else to do, and seldom in any case."""
+        now_s = self._clock()
+        if now_s - self._last_s >= (_COLLECT_AT_REST_S if at_rest else _COLLECT_S):
+            self._last_s = now_s
+            gc.collect()

@@ -12,18 +12,21 @@ from dragoman.serving.failures import outcome_of
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, read_arrival
 from dragoman.serving.metrics import CACHE_HITS, CACHE_MISSES, Recorder
-from dragoman.serving.process.answers import TextAnswer, details, translation_parts
+from dragoman.serving.process.answers import Replies, TextAnswer, details, translation_parts
 from dragoman.serving.process.fair_share import FairShare
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.part_sequences import PartSequences
-from dragoman.serving.process.planned_text import PlannedText
-from dragoman.serving.process.replies import Replies
-from dragoman.serving.process.request_admission import BYTES_PER_STEP, ProbeNotNeeded, RequestAdmission
+from dragoman.serving.process.request_admission import (
+    BYTES_PER_STEP,
+    ProbeNotNeeded,
+    RequestAdmission,
+    check_answer_size,
+    read_text,
+)
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
-from dragoman.serving.text.reading import check_answer_size, read_text
 
 __all__ = ["RequestHandler"]
 
@@ -41,7 +44,6 @@ class RequestHandler:
         self._admission = RequestAdmission(bundle, self._cache, self._metrics)
         self._parts = PartSequences(bundle, recorder)
         self._share = FairShare(bundle.engine.limits)
-        self._planned = PlannedText()
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
         self._parked: dict[TranslationRequest, None] = {}  # they have their share; the longest parked first
 
@@ -52,7 +54,7 @@ class RequestHandler:
     @property
     def planned_characters(self) -> int:
         """Of texts that are split and not translated yet."""
-        return self._planned.characters
+        return self._share.planned_characters
 
     @property
     def cache_bytes(self) -> int:
@@ -117,10 +119,10 @@ class RequestHandler:
         for text in request.texts:
             if self._answer_from_cache(request, text):
                 continue
-            while not self._planned.has_room_for(len(text.text)):
+            while not self._share.may_plan(len(text.text)):
                 self._parked[request] = None
                 yield Yield.PARK
-            self._planned.take(request, len(text.text))
+            self._share.note_planned(request, len(text.text))
             for _ in self._parts.plan(request, text):
                 yield Yield.PAUSE
             if text.is_complete:  # nothing in it is to be translated
@@ -217,7 +219,7 @@ class RequestHandler:
     def _take_answer(self, request: TranslationRequest, text: TextState) -> None:
         """All parts of a text are back."""
         answer = text.finish(request.arrived_s)
-        self._planned.release(request, len(text.text))
+        self._share.note_planned(request, -len(text.text))
         self._metrics.text_done(request, text)
         if self._cache.enabled and request.options.may_be_cached:
             self._cache.put(request.options.cache_key(text.text), answer, answer.size_bytes + 2 * len(text.text))
@@ -263,15 +265,11 @@ class RequestHandler:
         """Nothing of the request is left here or, after the next step, in the engine."""
         request.ended = True
         self._admission.release(request)
-        self._planned.release_all(request)
         self._requests.pop((request.channel, request.number), None)
         self._parked.pop(request, None)
         if request.task is not None:
-            request.task.cancelled, request.task = (
-                True,
-                None,
-            )  # it holds on to the request: without the collector none would go
+            request.task.cancelled = True
+            request.task = None  # it holds on to the request: without the collector none would go
         request.waiting.clear()
-        for sequence in list(request.sequences):
-            self._share.release(request, sequence)
+        for sequence in self._share.release_all(request):
             self._engine.cancel(sequence)

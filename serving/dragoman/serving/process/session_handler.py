@@ -17,12 +17,12 @@ from dragoman.search.option_types import Integer, TokenLists, shown
 from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, StepSession
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, read_arrival
+from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions, parse_object
-from dragoman.serving.process.replies import Replies
+from dragoman.serving.process.request_admission import check_sizes, read_text
 from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
 from dragoman.serving.text.document import Document
-from dragoman.serving.text.reading import check_sizes, read_text
 from dragoman.wire import WIRE_VERSION
 
 __all__ = ["SessionHandler"]

@@ -4,7 +4,7 @@ A text goes through seven steps. Each is a module of its own, and what the first
 
     protect ─▶ split ─▶ tokenise ─▶ decode ─▶ detokenise ─▶ restore ─▶ join
 
-protect     `blocks`    A format leaves *blocks* of running text to translate, and the source around them as *gaps*. Plain
+protect     `formats`   A format leaves *blocks* of running text to translate, and the source around them as *gaps*. Plain
                         text is one block. What must not reach the model (tags, placeholders) is taken out of a block's text.
 split       `planning`  Each block becomes *parts* that the model takes: sentences, lines, or the whole block. `sentences`
                         has the rules, `fitting` splits what is longer than the model's limit. `Block.part(start, end)`

@@ -1,15 +1,16 @@
-"""What a text is planned as: parts to translate, and the source between them."""
+"""What a text is planned as: blocks of running text, the parts of them to translate, and the source between them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from dragoman.search import DecodingOptions
 from dragoman.serving.text.links import Link
 
-__all__ = ["Document", "Part", "Restore"]
+__all__ = ["Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "plain_text"]
 
 Restore = Callable[[str, Sequence[Link]], str]
 """The translation of a part, and its alignment: what stands for the part in the joined text."""
@@ -35,6 +36,41 @@ class Part:
     def restored(self, translation: str, links: Sequence[Link] = ()) -> str:
         """What stands for the part in the joined text."""
         return translation if self.restore is None else self.restore(translation, links)
+
+
+class Block(Protocol):
+    """A stretch of running text, which sentences do not cross, without what must not reach the model."""
+
+    @property
+    def text(self) -> str:
+        """What is split and translated."""
+
+    def part(self, start: int, end: int) -> Part:
+        """The part that is text[start:end]; it knows how to restore what belongs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A text as its format sees it: one gap more than blocks."""
+
+    blocks: tuple[Block, ...]
+    gaps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainBlock:
+    """Text with nothing in it but words."""
+
+    text: str
+
+    def part(self, start: int, end: int) -> Part:
+        """Nothing was taken out, so nothing is put back."""
+        return Part(self.text[start:end])
+
+
+def plain_text(text: str) -> Blocks:
+    """Text without any format."""
+    return Blocks((PlainBlock(text),), ("", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from typing import Literal
 
-from dragoman.serving.text.blocks import Blocks
+from dragoman.serving.text.document import Blocks
 from dragoman.serving.text.html_tokens import html_tokens
 from dragoman.serving.text.markdown_tokens import markdown_tokens
 from dragoman.serving.text.markup_blocks import MarkedText, Opaque, marked_texts

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from dragoman.bundle.records import Segmentation
 from dragoman.errors import InvalidRequest
-from dragoman.serving.text.blocks import Block, Blocks
-from dragoman.serving.text.document import Document, Part
+from dragoman.serving.text.document import Block, Blocks, Document, Part
 from dragoman.serving.text.fitting import Measure, pieces
 from dragoman.serving.text.sentence_rules import CLOSING
 from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentence_spans, stripped_span

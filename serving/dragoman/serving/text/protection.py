@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.search import DecodingOptions
-from dragoman.serving.text.blocks import Block, PlainBlock
 from dragoman.serving.text.capitals import Capitals
+from dragoman.serving.text.document import Block, PlainBlock
 from dragoman.serving.text.glossary import Glossary
 from dragoman.serving.text.marked import MarkedBlock
 from dragoman.serving.text.placeholders import placeholder_spans
