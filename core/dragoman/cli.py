@@ -8,6 +8,8 @@ A command is a module named by the entry-point group `dragoman.commands` with th
 from __future__ import annotations
 
 import argparse
+import difflib
+import errno
 import importlib
 import os
 import sys
@@ -37,11 +39,29 @@ _SUMMARY = {
 }
 _OWN_COMMANDS = {"completion": "dragoman.completion_command"}
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EIO, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
+"""Errors of writing that are not a bug of ours."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 for success, 1 for failure, 2 for impossible usage, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if argv is None else argv
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read the output has seen enough: `| head`
+        _leave_output()
+        return FAILURE
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        _leave_output()
+        print(f"dragoman: the output can't be written: {error.strerror}", file=sys.stderr)
+        return FAILURE
+
+
+def _dispatch(arguments: list[str]) -> int:
     commands = command_modules()
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview(commands))
@@ -51,15 +71,15 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name = arguments[0]
     if name not in commands:
-        print(f"dragoman: there is no command {name!r}\n\n{_overview(commands)}", file=sys.stderr)
+        near = difflib.get_close_matches(name, commands, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        print(f"dragoman: there is no command {name!r}{meant}\n\n{_overview(commands)}", file=sys.stderr)
         return USAGE
     try:
         command = importlib.import_module(commands[name])
         parser = _Parser(prog=f"dragoman {name}", **_presentation(command))
         command.configure(parser)
-        code = int(command.run(parser.parse_args(arguments[1:])))
-        sys.stdout.flush()
-        return code
+        return int(command.run(parser.parse_args(arguments[1:])))
     except ModuleNotFoundError as error:
         way_out = _missing_part(commands[name], error)
         if way_out is None:
@@ -75,15 +95,17 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"dragoman {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has seen enough: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again when it ends
-        return FAILURE
 
 
 def command_modules() -> dict[str, str]:
     """The module of each installed command, in the order of the overview."""
     found = {entry.name: entry.value for entry in entry_points(group="dragoman.commands")} | _OWN_COMMANDS
     return {name: found[name] for name in sorted(found, key=_order)}
+
+
+def _leave_output() -> None:
+    """What is still buffered goes nowhere, or Python complains again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser(names: Iterable[str] | None = None) -> argparse.ArgumentParser:

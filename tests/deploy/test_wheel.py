@@ -100,6 +100,22 @@ def test_the_wheels_differ_in_the_libraries_only(platform_wheel: Path, pure_whee
         assert not set(other.namelist()) - set(one.namelist())
 
 
+def test_the_types_of_an_installed_client_are_known(pure: CleanEnvironment, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    lines = (
+        "from dragoman.client import Translator",
+        "from dragoman.errors import Overloaded",
+        "reveal_type(Translator('localhost:8001').translate('Hello').text)",
+        "reveal_type(Overloaded('full', 5.0).retry_after_s)",
+    )
+    program.write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(pure.python), program.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout
+    revealed = done.stdout.replace("builtins.", "")
+    assert [f'Revealed type is "{kind}"' in revealed for kind in ("str", "float")] == [True, True]
+
+
 def test_the_platform_wheel_translates_without_a_compiler(
     with_libraries: CleanEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

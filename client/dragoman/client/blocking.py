@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
@@ -18,6 +19,8 @@ from dragoman.errors import Cancelled, UsageError
 __all__ = ["BlockingCalls", "iterate", "iterate_each", "run"]
 
 T = TypeVar("T")
+
+_LOOK_S = 0.1
 
 Future = Any
 """A gRPC call that is also a future, or an iterator of responses; it has no types."""
@@ -190,7 +193,9 @@ class _ThreadTask(Generic[T]):
 
     async def ended(self) -> None:
         with self._ended:
-            self._ended.wait_for(lambda: self.done)
+            # While the interpreter ends, its daemon threads stand still: an iterator that is closed then must not wait.
+            while not self.done and not sys.is_finalizing():
+                self._ended.wait(_LOOK_S)
 
     def cancel(self) -> None:
         self.cancelled.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -23,6 +24,10 @@ __all__ = [
     "text_options",
     "tls_of",
 ]
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+"""The name of a glossary in the server; whatever has another character is a file."""
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
@@ -83,13 +88,14 @@ def text_options(arguments: argparse.Namespace) -> RequestOptions:
 
 def _glossary(given: str) -> str | list[tuple[str, str]]:
     """The terms of a file, or a name."""
-    path = Path(given)
-    if path.suffix != ".tsv":
+    if _NAME.fullmatch(given):
         return given
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--glossary {given}: {error}") from error
+        lines = Path(given).read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise UsageError(f"--glossary {given} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--glossary {given} is not UTF-8: {error}") from error
     terms = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -122,15 +128,21 @@ def quiet_grpc() -> None:
 
 def at_least_one(text: str) -> int:
     """A whole number for argparse."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at least 1")
     return value
 
 
 def above_zero(text: str) -> float:
     """A number for argparse."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} must be above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0")
     return value

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from dragoman.client.files import check_output
 from dragoman.client.markup_documents import cut_document
 from dragoman.errors import DragomanError, UsageError
 
@@ -108,6 +109,7 @@ def read_document(path: Path) -> str:
 
 def write_document(path: Path, pieces: Sequence[str]) -> None:
     """The whole file at once: it has its old content until the new one is complete."""
+    check_output(path)
     draft = path.with_name(path.name + ".new")
     try:
         with draft.open("wb") as stream:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from dragoman.errors import DragomanError, UsageError
 
-__all__ = ["FileJob", "FileReport", "count_lines", "decode_lines", "read_lines"]
+__all__ = ["FileJob", "FileReport", "check_output", "count_lines", "decode_lines", "read_lines"]
 
 _FINGERPRINT_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
@@ -43,6 +43,7 @@ class FileJob:
         self._source, self._output = source, output
         self._part = output.with_name(output.name + ".part")
         self._note = output.with_name(output.name + ".part.json")
+        check_output(output)
         if output.exists() and source.exists() and source.samefile(output):
             raise UsageError(f"{output} is the input; write the translation to another file")
         identity = {"input": _fingerprint(source), "settings": json.loads(json.dumps(settings, sort_keys=True))}
@@ -141,6 +142,14 @@ def count_lines(path: Path) -> int:
     return lines + (last != b"\n")
 
 
+def check_output(path: Path) -> None:
+    """UsageError for what can't be replaced by a file: a directory, or a device."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; name a file in it")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no regular file; leave out --output and redirect with > {path}")
+
+
 def _decoded(raw: bytes, number: int, name: str) -> str:
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -153,6 +162,8 @@ def _decoded(raw: bytes, number: int, name: str) -> str:
 
 
 def _check_regular(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} can't be read: it is a directory; name a file in it")
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} can't be read twice, as resuming needs: it is no regular file; pipe it in instead")
 

@@ -21,7 +21,7 @@ from dragoman.client.command_options import (
     quiet_grpc,
     tls_of,
 )
-from dragoman.client.files import decode_lines, read_lines
+from dragoman.client.files import check_output, decode_lines, read_lines
 from dragoman.client.options import ScoreOptions, check_options, check_score_options
 from dragoman.client.results import Score
 from dragoman.client.scoring import Pair
@@ -126,6 +126,7 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
     if output is None:
         yield sys.stdout
         return
+    check_output(output)
     draft = output.with_name(output.name + ".new")
     try:
         with draft.open("w", encoding="utf-8") as stream:

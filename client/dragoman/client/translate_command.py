@@ -275,10 +275,10 @@ def _options(arguments: argparse.Namespace) -> RequestOptions:
 
 def _places(text: str) -> list[int]:
     """Numbers between commas, for argparse."""
-    places = [int(one) for one in text.split(",")]
-    if min(places) < 0:
-        raise argparse.ArgumentTypeError(f"{text} must not be below 0")
-    return places
+    places = text.split(",")
+    if not all(place.isdecimal() for place in places):
+        raise argparse.ArgumentTypeError(f"{text!r} must be whole numbers from 0, with commas between them")
+    return [int(place) for place in places]
 
 
 def _lines(arguments: argparse.Namespace) -> Iterable[str]:

@@ -107,6 +107,8 @@ def _peer_settings(arguments: argparse.Namespace, manifest: Manifest):  # type: 
 
     if not arguments.ctranslate2.is_dir():
         raise UsageError(f"--ctranslate2 {arguments.ctranslate2} must be a directory; unpack an .argosmodel with unzip")
+    if not any((arguments.ctranslate2 / part / "model.bin").is_file() for part in (".", "model")):
+        raise UsageError(f"--ctranslate2 {arguments.ctranslate2} has no model.bin, so it is no model of CTranslate2")
     return PeerSettings(
         model=arguments.ctranslate2,
         python=arguments.peer_python or Path(sys.executable),

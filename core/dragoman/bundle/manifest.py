@@ -156,4 +156,7 @@ def read_manifest(bundle: Path) -> Manifest:
         text = read_text(path, MAX_MANIFEST_BYTES)
     except (OSError, ValueError) as error:
         raise BundleError(f"{path} can't be read: {error}") from error
-    return Manifest.from_json(text)
+    try:
+        return Manifest.from_json(text)
+    except BundleError as error:
+        raise BundleError(f"{bundle} can't be used: {error}") from error

@@ -6,7 +6,6 @@ report = export_bundle(ExportOptions(Path("opus-mt-en-de"), Path("bundles/en-de"
 from __future__ import annotations
 
 import gc
-import resource
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -298,6 +297,10 @@ class _Export:
 
 
 def _peak_memory_bytes() -> int:
-    """The most this process has held; Linux counts in kB, macOS in bytes."""
+    """The most this process has held, 0 where that can't be asked; Linux counts in kB, macOS in bytes."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -35,7 +35,17 @@ def test_a_reader_that_has_seen_enough_is_no_crash() -> None:
 
 def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["exprot"]) == 2
-    assert "there is no command 'exprot'" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("dragoman: there is no command 'exprot'; did you mean 'export'?\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--version"], ["completion", "zsh"], []])
+def test_a_full_disk_is_told_in_one_line(arguments: list[str]) -> None:
+    program = str(Path(sys.executable).with_name("dragoman"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([program, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "dragoman: the output can't be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("command", ["export", "inspect", "serve", "translate", "status", "probe", "loadtest", "plan"])

@@ -288,6 +288,19 @@ def test_an_output_that_can_not_be_written_is_a_clear_error(translator: Translat
         translator.translate_file(book, tmp_path / "no" / "such" / "folder")
 
 
+@pytest.mark.parametrize("is_document", [False, True])
+def test_a_directory_or_a_device_is_never_replaced_by_the_output(
+    translator: Translator, book: Path, tmp_path: Path, is_document: bool
+) -> None:
+    with pytest.raises(UsageError, match="is a directory"):
+        translator.translate_file(book, tmp_path, document=is_document)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is no regular file"):
+        translator.translate_file(book, pipe, document=is_document)
+    assert pipe.is_fifo()
+
+
 def test_the_input_is_never_overwritten(translator: Translator, book: Path) -> None:
     with pytest.raises(UsageError, match="is the input"):
         translator.translate_file(book, book)

@@ -53,6 +53,25 @@ def test_standard_input_is_translated_line_by_line(
     assert capsys.readouterr().out == "ONE\n\nTWO\n"
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--beam", "x"], "--beam: 'x' must be a whole number, at least 1"),
+        (["--timeout", "soon"], "--timeout: 'soon' must be a number above 0"),
+        (["--alternatives-at", "1,x"], "--alternatives-at: '1,x' must be whole numbers from 0"),
+        (["--glossary", "missing.tsv"], "--glossary missing.tsv can't be read: No such file or directory"),
+        (["--glossary", "./terms"], "--glossary ./terms can't be read: No such file or directory"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_right(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["translate", "hi", *flags]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
 def test_a_file_can_be_printed(triton: ScriptedTriton, book: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "--input", str(book), "--server", triton.url]) == 0
     assert capsys.readouterr().out == book.read_text().upper()

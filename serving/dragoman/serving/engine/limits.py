@@ -101,7 +101,7 @@ class MemoryContract:
         if self.total_bytes > allowed_bytes:
             raise ServeError(
                 f"the model needs up to {_mib(self.total_bytes)} ({self}), more than the {_mib(allowed_bytes)} allowed; "
-                "allow more memory or fewer rows"
+                "allow more (--max-memory) or decode fewer rows together (--max-batch)"
             )
 
     def __str__(self) -> str:
