@@ -34,13 +34,14 @@ def wrapped(text: str) -> str:
 def blocks(text: str) -> Iterator[tuple[bool, list[str]]]:
     """Paragraphs and list items (True), and runs of lines that are something else."""
     kinds: list[tuple[bool, int]] = []
-    fenced, number = False, 0
+    fenced, inserted, number = False, False, 0
     lines = text.rstrip("\n").split("\n")
     for at, line in enumerate(lines):
         fence = line.lstrip().startswith("```")
         before = lines[at - 1] if at else ""
         goes_on = bool(kinds) and kinds[-1][0]  # an indented line within a list item
-        literal = fenced or fence or not line.strip() or line.lstrip().startswith(("|", "#", "<!--"))
+        inserted = (inserted or line.endswith(": begin -->")) and not line.endswith(": end -->")  # by a benchmark
+        literal = fenced or fence or inserted or not line.strip() or line.lstrip().startswith(("|", "#", "<!--"))
         indented_code = line.startswith("    ") and not goes_on and not _ITEM.match(line)
         fenced ^= fence
         prose = not literal and not indented_code
