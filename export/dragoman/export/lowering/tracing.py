@@ -6,6 +6,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
+from functools import cache, cached_property
 
 import onnx_ir as ir
 import torch
@@ -46,6 +47,7 @@ def trace(prepared: Transformer, role: Role, lowering: Lowering) -> ir.Model:
     described = lowering.signature(role, prepared.config)
     examples = _examples(described, prepared.dtype)
     dynamic = {name: _varying(shape) for name, shape in described.inputs.items()}
+    _remember_operators()
     with torch.inference_mode(), _quiet():
         program = torch.export.export(
             lowering.module(role, prepared),
@@ -61,6 +63,18 @@ def trace(prepared: Transformer, role: Role, lowering: Lowering) -> ir.Model:
         raise ExportError("the ONNX exporter returned nothing")
     _rename(exported.model, described)
     return exported.model
+
+
+@cache
+def _remember_operators() -> None:
+    """Let the exporter parse the source of its 500 operators once, not again for each graph."""
+    from onnxscript import TracedOnnxFunction
+
+    parsed = TracedOnnxFunction.function_ir
+    if isinstance(parsed, property) and parsed.fget is not None:  # other releases may do without
+        remembered = cached_property(parsed.fget)
+        remembered.__set_name__(TracedOnnxFunction, "function_ir")
+        TracedOnnxFunction.function_ir = remembered
 
 
 def _examples(described: Signature, dtype: torch.dtype) -> dict[str, Tensor]:
