@@ -23,10 +23,12 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from dragoman.serving.supervisor.parent_watch import watching_parent
 
-START_TIMEOUT_S = 90.0
+# Limits for what hangs: on a machine that does other things, too, everything may take ten times as long.
+START_TIMEOUT_S = 300.0
+CALL_TIMEOUT_S = 120.0
 
 
-def eventually(what: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+def eventually(what: Callable[[], Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
     """The first true value of `what`; fails when there is none in time."""
     deadline_s = time.monotonic() + timeout_s
     while not (value := what()):
@@ -61,12 +63,12 @@ class Caller:
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
 
     def translate(
-        self, texts: Sequence[str | bytes], timeout_s: float = 30.0, *, model: str | None = None, **options: object
+        self, texts: Sequence[str | bytes], timeout_s: float = CALL_TIMEOUT_S, *, model: str | None = None, **options: object
     ) -> Answer:
         return self.answer(self.stub.ModelInfer(request("translate", texts, options, model), timeout=timeout_s))
 
     def translate_later(
-        self, texts: Sequence[str | bytes], timeout_s: float = 30.0, *, model: str | None = None, **options: object
+        self, texts: Sequence[str | bytes], timeout_s: float = CALL_TIMEOUT_S, *, model: str | None = None, **options: object
     ) -> grpc.Future:
         return self.stub.ModelInfer.future(request("translate", texts, options, model), timeout=timeout_s)
 
@@ -77,7 +79,7 @@ class Caller:
         return Answer(texts, tensors["SCORE"].tolist(), tensors["TOKEN_COUNT"].tolist(), json.loads(tensors["DETAILS"][0]))
 
     def stream(
-        self, text: str, timeout_s: float = 30.0, *, model: str | None = None, **options: object
+        self, text: str, timeout_s: float = CALL_TIMEOUT_S, *, model: str | None = None, **options: object
     ) -> Iterator[dict[str, Any]]:
         """Each response's CHUNK, FINAL and DETAILS; a refusal is raised."""
         message = request("translate_stream", [text], options, model)
@@ -87,7 +89,7 @@ class Caller:
             yield piece
 
     def encode(self, texts: Sequence[str], model: str | None = None, **options: object) -> tuple[bytes, dict[str, Any]]:
-        tensors = outputs(self.stub.ModelInfer(request("encoder", texts, options, model), timeout=30))
+        tensors = outputs(self.stub.ModelInfer(request("encoder", texts, options, model), timeout=CALL_TIMEOUT_S))
         return tensors["SESSION"][0], json.loads(tensors["MODEL_INFO"][0])
 
     def decode(self, session: bytes, command: dict[str, Any], step: Sequence[Sequence[int]] = ()) -> dict[str, Any]:
@@ -96,12 +98,12 @@ class Caller:
         add_bytes(message, "COMMAND", [json.dumps(command).encode()])
         if step:
             add_bytes(message, "STEP", [np.array(step, "<i4").tobytes()])
-        return outputs(self.stub.ModelInfer(message, timeout=30))
+        return outputs(self.stub.ModelInfer(message, timeout=CALL_TIMEOUT_S))
 
     def status(self) -> dict[str, Any]:
         """What `server_status` tells."""
         message = service_pb2.ModelInferRequest(model_name="server_status")
-        return json.loads(outputs(self.stub.ModelInfer(message, timeout=10))["STATUS"][0])
+        return json.loads(outputs(self.stub.ModelInfer(message, timeout=CALL_TIMEOUT_S))["STATUS"][0])
 
     def close(self) -> None:
         self.channel.close()
@@ -208,7 +210,7 @@ class Server:
 
     def metrics(self) -> dict[str, float]:
         """Every series of ours by its name and labels."""
-        with urllib.request.urlopen(self.metrics_url, timeout=10) as page:  # noqa: S310 - our own loopback address
+        with urllib.request.urlopen(self.metrics_url, timeout=CALL_TIMEOUT_S) as page:  # noqa: S310 - our own loopback address
             lines = page.read().decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line.startswith("dragoman_")}
 
@@ -235,7 +237,7 @@ class Server:
         parsed = [json.loads(line) for line in list(self.log) if line.startswith("{")]
         return [line for line in parsed if line["event"] == name]
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = CALL_TIMEOUT_S) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -253,9 +255,9 @@ class Server:
         """End whatever is left; its children end with it."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(CALL_TIMEOUT_S)
         for reader in self.readers:
-            reader.join(20)
+            reader.join(CALL_TIMEOUT_S)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

@@ -15,7 +15,7 @@ import grpc
 import psutil
 import pytest
 
-from served import Caller, Server, eventually, launch
+from served import CALL_TIMEOUT_S, Caller, Server, eventually, launch
 
 LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
 
@@ -37,23 +37,23 @@ class TestDrain:
     def test_finishes_what_was_admitted_refuses_the_rest_and_leaves_nothing(
         self, reference_bundle: Path, temporary: Path
     ) -> None:
-        arguments = ("--max-batch", "4", "--threads", "1", "--drain-timeout", "90")
+        arguments = ("--max-batch", "4", "--threads", "1", "--drain-timeout", "600")
         with Server.start([f"en-de={reference_bundle}"], *arguments) as server:
             caller = server.caller()
             processes = everything_of(server)
-            admitted = [caller.translate_later([LONG] * 20, timeout_s=90, cache=False, beam_size=4) for _ in range(12)]
+            admitted = [caller.translate_later([LONG] * 20, cache=False, beam_size=4) for _ in range(12)]
             queued = 'dragoman_queued_requests{model="en-de"}'
             eventually(lambda: server.metrics().get(queued, 0) > 8)  # a few texts of each are in the engine at a time
-            stream = caller.stream("\n".join([LONG] * 8), timeout_s=90, cache=False, beam_size=1)
+            stream = caller.stream("\n".join([LONG] * 8), cache=False, beam_size=1)
             next(stream)
             server.process.send_signal(signal.SIGTERM)
             eventually(lambda: refusal(caller) == "DRAINING")
-            assert [future.exception(timeout=90) for future in admitted] == [None] * 12
+            assert [future.exception(timeout=CALL_TIMEOUT_S) for future in admitted] == [None] * 12
             *_, last = stream
             assert last["final"]
-            assert server.process.wait(30) == 0
+            assert server.process.wait(CALL_TIMEOUT_S) == 0
             caller.close()
-        eventually(lambda: not any(process.is_running() for process in processes), timeout_s=5)
+        eventually(lambda: not any(process.is_running() for process in processes))
         assert list(temporary.glob("dragoman-*")) == []
 
     def test_callers_get_answers_or_draining_until_their_connection_is_closed(self, reference_bundle: Path) -> None:
@@ -69,9 +69,9 @@ class TestDrain:
                 thread.start()
             eventually(lambda: all(outcomes for outcomes in ended))
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(30) == 0
+            assert server.process.wait(CALL_TIMEOUT_S) == 0
             for thread in threads:
-                thread.join(30)
+                thread.join(CALL_TIMEOUT_S)
             for caller in callers:
                 caller.close()
         seen = Counter(outcome for outcomes in ended for outcome in outcomes)
@@ -79,15 +79,16 @@ class TestDrain:
         assert seen["DRAINING"] >= len(callers), "every caller is told before its connection is closed"
 
     def test_a_second_signal_ends_at_once(self, reference_bundle: Path) -> None:
-        with Server.start([f"en-de={reference_bundle}"], "--max-batch", "4", "--threads", "1") as server:
+        arguments = ("--max-batch", "4", "--threads", "1", "--drain-timeout", "600")
+        with Server.start([f"en-de={reference_bundle}"], *arguments) as server:
             caller = server.caller()
             waiting = [caller.translate_later([f"{LONG} {n}"] * 64, cache=False, beam_size=1) for n in range(20)]
             eventually(lambda: server.metrics().get('dragoman_queued_requests{model="en-de"}', 0) > 0)
             server.process.send_signal(signal.SIGINT)
             eventually(lambda: any(line.startswith("draining") for line in server.lines))
             server.process.send_signal(signal.SIGINT)
-            assert server.process.wait(10) == 0
-            assert any(future.exception(timeout=5) is not None for future in waiting)
+            assert server.process.wait(CALL_TIMEOUT_S) == 0
+            assert any(future.exception(timeout=CALL_TIMEOUT_S) is not None for future in waiting)
             caller.close()
 
     def test_a_server_that_is_stopped_while_it_starts_leaves_nothing(self, reference_bundle: Path, temporary: Path) -> None:
@@ -95,7 +96,7 @@ class TestDrain:
         supervisor = psutil.Process(process.pid)
         family = eventually(lambda: supervisor.children() if len(supervisor.children()) >= 2 else None)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=40)
+        process.communicate(timeout=CALL_TIMEOUT_S)
         assert process.returncode == 0
         assert not any(child.is_running() for child in family)
         assert list(temporary.glob("dragoman-*")) == []
@@ -104,7 +105,7 @@ class TestDrain:
         with Server.start([f"en-de={reference_bundle}"]) as server:
             processes = everything_of(server)
             server.process.kill()
-            eventually(lambda: not any(process.is_running() for process in processes), timeout_s=20)
+            eventually(lambda: not any(process.is_running() for process in processes))
 
 
 class TestReload:
@@ -119,7 +120,7 @@ class TestReload:
             seen = []
             while not seen or seen[-1] == old:
                 futures = [caller.translate_later([f"{LONG} {n}"], cache=False) for n in range(4)]
-                seen += [caller.answer(future.result(30)).details["version"] for future in futures]
+                seen += [caller.answer(future.result(CALL_TIMEOUT_S)).details["version"] for future in futures]
             after = [version(caller) for _ in range(5)]
             assert len(set(seen)) == 2
             assert set(after) == {seen[-1]}
@@ -176,7 +177,7 @@ class TestReload:
             weights = bundle / "weights.bin"
             weights.write_bytes(b"\x00" * 64 + weights.read_bytes()[64:])
             server.process.send_signal(signal.SIGHUP)
-            eventually(lambda: server.events("reload failed"), timeout_s=30)
+            eventually(lambda: server.events("reload failed"))
             assert version(caller) == old
             caller.close()
 
@@ -195,7 +196,7 @@ class TestReload:
             eventually(lambda: "Wache" in answer())
             terms.write_text("station\n", encoding="utf-8")
             server.process.send_signal(signal.SIGHUP)
-            failed = eventually(lambda: server.events("reload failed"), timeout_s=30)
+            failed = eventually(lambda: server.events("reload failed"))
             assert "line 1" in failed[0]["reason"]
             assert "Wache" in answer()
             with pytest.raises(grpc.RpcError, match="this server has: traffic"):
@@ -205,7 +206,7 @@ class TestReload:
 
 def refusal(caller: Caller) -> str:
     try:
-        caller.translate(["Hello."], timeout_s=5)
+        caller.translate(["Hello."])
     except grpc.RpcError as error:
         return error.details().partition(":")[0]
     return ""

@@ -7,9 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import grpc
@@ -51,7 +49,7 @@ def send_many(caller: Caller, count: int) -> list[grpc.Future]:
     return [caller.translate_later([f"{LONG} {number}"], cache=False, beam_size=4) for number in range(count)]
 
 
-def outcomes(futures: list[grpc.Future], timeout_s: float = 30) -> list[str]:
+def outcomes(futures: list[grpc.Future], timeout_s: float = 120) -> list[str]:
     """`ok`, or the code of our own that each request ended with."""
     found = []
     for future in futures:
@@ -91,18 +89,15 @@ def test_an_engine_out_of_memory_fails_requests_or_is_replaced_but_serves_again(
     assert set(outcomes(futures)) <= {"ok", "RESTARTING", "INTERNAL", "OVERLOADED retry_after_ms=1000", "INVALID_REQUEST"}
     if psutil.pid_exists(pid) and engine(survivor) == pid:
         os.kill(pid, signal.SIGKILL)  # it came through with what it had; the limit must go for the next test
-    eventually(lambda: serves(caller), timeout_s=20)
+    eventually(lambda: serves(caller))
 
 
 def test_an_engine_that_is_killed_again_and_again_is_back_at_once_every_time(survivor: Server, caller: Caller) -> None:
     """Pauses are for starts that fail; all of these succeed."""
-    silences_s = []
     for _ in range(4):
         os.kill(engine(survivor), signal.SIGKILL)
-        killed_s = time.monotonic()
         assert caller.translate(["Are you back?"], cache=False).best
-        silences_s.append(time.monotonic() - killed_s)
-    assert max(silences_s[1:]) < 2 * silences_s[0] + 1.5, silences_s
+    assert [event["pause_s"] for event in survivor.events("engine died")[-4:]] == [0.0] * 4
 
 
 def test_an_engine_that_cannot_start_is_tried_again_with_growing_pauses_until_it_can(
@@ -118,41 +113,35 @@ def test_an_engine_that_cannot_start_is_tried_again_with_growing_pauses_until_it
         caller = server.caller()
         eventually(lambda: serves(caller))
         caller.close()
-    times_s = [datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp() for event in failed]
-    assert times_s[4] - times_s[3] > times_s[1] - times_s[0] + 0.3, "0.8 s and 0.1 s, and what a start takes"
+    assert [event["pause_s"] for event in failed[:5]] == [0.1, 0.2, 0.4, 0.8, 1.6]
 
 
 def test_a_triton_that_hangs_is_replaced_within_seconds(survivor: Server, caller: Caller) -> None:
     before = survivor.children()
     os.kill(before["triton"][0], signal.SIGSTOP)
-    stopped_s = time.monotonic()
     eventually(lambda: survivor.children()["triton"] not in ([], before["triton"]))
     fresh = survivor.caller()
     eventually(lambda: serves(fresh))
     fresh.close()
-    assert time.monotonic() - stopped_s < 8, "4 s on a quiet machine"
     assert survivor.children()["engine"] == before["engine"]
     assert survivor.events("triton failed")[-1]["reason"] == "it fell silent"
 
 
 def test_a_triton_that_is_killed_again_and_again_is_back_at_once_every_time(survivor: Server) -> None:
-    silences_s = []
     for _ in range(4):
         (triton,) = survivor.children()["triton"]
         os.kill(triton, signal.SIGKILL)
-        killed_s = time.monotonic()
         eventually(lambda killed=triton: survivor.children()["triton"] not in ([], [killed]))
         caller = survivor.caller()
         eventually(lambda caller=caller: serves(caller))
         caller.close()
-        silences_s.append(time.monotonic() - killed_s)
-    assert max(silences_s[1:]) < 2 * silences_s[0] + 1.5, silences_s
+    assert [event["pause_s"] for event in survivor.events("triton failed")[-4:]] == [0.0] * 4
 
 
 def test_a_triton_under_heavy_load_is_not_taken_for_a_hung_one(survivor: Server, caller: Caller) -> None:
     before = survivor.children()
-    futures = [caller.translate_later([f"{LONG} {n}"] * 8, timeout_s=120, cache=False) for n in range(60)]
-    assert {outcome.partition(" ")[0] for outcome in outcomes(futures, timeout_s=120)} <= {"ok", "OVERLOADED"}
+    futures = [caller.translate_later([f"{LONG} {n}"] * 8, cache=False) for n in range(60)]
+    assert {outcome.partition(" ")[0] for outcome in outcomes(futures)} <= {"ok", "OVERLOADED"}
     assert survivor.children() == before
 
 

@@ -67,7 +67,8 @@ class EngineMonitor:
             self.child = None
             self.restarts += 1
             self._on_change()
-            event(_log, logging.ERROR, "engine died", {"model": self.name, "reason": reason, "restarts": self.restarts})
+            said = {"model": self.name, "reason": reason, "restarts": self.restarts, "pause_s": self._backoff.delay_s}
+            event(_log, logging.ERROR, "engine died", said)
 
     async def _until_dead_or_replaced(self, child: EngineChild) -> str | None:
         """Why the engine is of no more use; None when a reload has replaced it."""
@@ -124,7 +125,8 @@ class EngineMonitor:
                     self.child = self.child or await self._next_engine()
                 except (ServeError, BundleError) as error:
                     self._backoff.start_failed()
-                    event(_log, logging.ERROR, "engine did not start", {"model": self.name, "reason": str(error)})
+                    said = {"model": self.name, "reason": str(error), "pause_s": self._backoff.delay_s}
+                    event(_log, logging.ERROR, "engine did not start", said)
                 else:
                     self._backoff.start_succeeded()
         self._on_change()

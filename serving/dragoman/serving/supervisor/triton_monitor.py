@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _PROBE_INTERVAL_S = 2.0
 _PROBE_TIMEOUT_S = 3.0
 _FAILED_PROBES = 2
+_FIRST_ANSWER_S = 30.0
+"""The first translation of a Triton: on a machine where everything starts at the same time it takes long."""
 
 
 class TritonMonitor:
@@ -53,7 +55,7 @@ class TritonMonitor:
         await self.child.wait_until_listening(self._probe, timeout_s)
         try:
             for name in self._bundles:
-                await self._probe.translate(name, timeout_s=10.0)
+                await self._probe.translate(name, _FIRST_ANSWER_S)
         except ProbeFailed as error:
             raise ServeError(f"the first translation through Triton failed: {error}") from None
 
@@ -65,7 +67,8 @@ class TritonMonitor:
             reason = await self._until_useless(self.child)
             self.restarts += 1
             self._on_change()  # the metrics of the next Triton begin with this table
-            event(_log, logging.ERROR, "triton failed", {"reason": reason, "restarts": self.restarts})
+            said = {"reason": reason, "restarts": self.restarts, "pause_s": self._backoff.delay_s}
+            event(_log, logging.ERROR, "triton failed", said)
             await self._replace()
 
     async def kill(self) -> None:
@@ -119,7 +122,7 @@ class TritonMonitor:
                 await self.start(self._start_timeout_s)
             except ServeError as error:
                 self._backoff.start_failed()
-                event(_log, logging.ERROR, "triton did not start", {"reason": str(error)})
+                event(_log, logging.ERROR, "triton did not start", {"reason": str(error), "pause_s": self._backoff.delay_s})
             else:
                 self._backoff.start_succeeded()
                 return
