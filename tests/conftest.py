@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from leftovers import MARK, Guard
+from once import made_once
 from served import Caller, Server
 
 if TYPE_CHECKING:
@@ -26,6 +28,32 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).resolve().parent
 REFERENCE_MODEL = TESTS.parent / "models" / "tatoeba-en-de"
+
+
+_guard = pytest.StashKey[Guard]()
+_left = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The first process of a run watches over it; workers, and runs that tests start, belong to it."""
+    if MARK not in os.environ:
+        config.stash[_guard] = Guard.start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """When the workers have ended, nothing that they started may be left."""
+    try:
+        return (yield)
+    finally:
+        if _guard in session.config.stash and (left := session.config.stash[_guard].stop()):
+            session.config.stash[_left] = left
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for process in config.stash.get(_left, []):
+        terminalreporter.write_line(f"the tests left a process behind: {process}", red=True)
 
 
 SLOW_FOLDERS = ("deploy", "integration", "chaos", "security", "property")
@@ -43,27 +71,26 @@ def _slowness(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def reference_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference model, exported once a session; DRAGOMAN_TEST_BUNDLE names one to use instead."""
+    """The reference model, exported once a run; DRAGOMAN_TEST_BUNDLE names one to use instead."""
     if given := os.environ.get("DRAGOMAN_TEST_BUNDLE"):
         return Path(given)
-    return _exported(tmp_path_factory.mktemp("bundles"))
+    return made_once(tmp_path_factory, "reference", _export) / "en-de"
 
 
 @pytest.fixture(scope="session")
 def stock_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with standard operators only, as where the custom ones can't be built."""
-    return _exported(tmp_path_factory.mktemp("bundles"), "--lowering", "portable")
+    return made_once(tmp_path_factory, "stock", lambda directory: _export(directory, "--lowering", "portable")) / "en-de"
 
 
-def _exported(directory: Path, *flags: str) -> Path:
+def _export(directory: Path, *flags: str) -> None:
     output, few = directory / "en-de", directory / "sentences.txt"
     few.write_text("Where is the station?\nTom has never been there before.\nIt is raining.\n", encoding="utf-8")
     # In a process of its own, so that torch stays out of this one. Tests of the export check with all sentences.
     dragoman = Path(sys.executable).with_name("dragoman")
     command = [str(dragoman), "export", str(REFERENCE_MODEL), "--output", str(output), "--verify-file", str(few), *flags]
-    exported = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    exported = subprocess.run(command, capture_output=True, text=True, check=False)
     assert exported.returncode == 0, exported.stdout + exported.stderr
-    return output
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +108,7 @@ def caller(server: Server) -> Iterator[Caller]:
     caller.close()
 
 
-# Graphs to test with. Tracing takes seconds a graph, so each set is exported once and shared: leave it as you found it.
+# Graphs to test with. Tracing takes seconds a graph, so each set is exported once a run: leave it as you found it.
 # Imported where they are needed, so that torch stays out of tests that have no use for it.
 
 
@@ -90,25 +117,25 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One layer on each side, two heads of 8."""
     from random_marian import write_marian
 
-    return write_marian(tmp_path_factory.mktemp("checkpoints") / "tiny")
+    return made_once(tmp_path_factory, "tiny", lambda directory: write_marian(directory / "model")) / "model"
 
 
 @pytest.fixture(scope="session")
 def tiny_fp32(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
-    from exported_graphs import LOWERINGS, export
+    from exported_graphs import LOWERINGS, exported_once
 
-    return export(tmp_path_factory.mktemp("graphs") / "fp32", tiny_checkpoint, LOWERINGS)
+    return exported_once(tmp_path_factory, "fp32", tiny_checkpoint, LOWERINGS)
 
 
 @pytest.fixture(scope="session")
 def tiny_fp16(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
-    from exported_graphs import LOWERINGS, export
+    from exported_graphs import LOWERINGS, exported_once
 
-    return export(tmp_path_factory.mktemp("graphs") / "fp16", tiny_checkpoint, LOWERINGS, "fp16")
+    return exported_once(tmp_path_factory, "fp16", tiny_checkpoint, LOWERINGS, "fp16")
 
 
 @pytest.fixture(scope="session")
 def tiny_bf16(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
-    from exported_graphs import export
+    from exported_graphs import exported_once
 
-    return export(tmp_path_factory.mktemp("graphs") / "bf16", tiny_checkpoint, ("portable",), "bf16")
+    return exported_once(tmp_path_factory, "bf16", tiny_checkpoint, ("portable",), "bf16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration
 from dragoman.export.transformer import KeyValue, Transformer
 from forced_steps import STEPPERS, Workload
+from once import made_once
 
 LOWERINGS: tuple[Lowering, ...] = ("portable",) if native.ops_library() is None else ("native", "portable")
 """Those that can be run here."""
@@ -66,6 +68,24 @@ def export(
         read, lowerings, precision, directory, lambda _share: None, calibration=Calibration(tuple(keep_in_fp32))
     )
     return Exported(read, directory, graphs)
+
+
+def exported_once(
+    factory: pytest.TempPathFactory,
+    name: str,
+    checkpoint: Path,
+    lowerings: tuple[Lowering, ...],
+    precision: Precision = "fp32",
+) -> Exported:
+    """The same, made by one worker of a run for all."""
+
+    def make(directory: Path) -> None:
+        graphs = export(directory / "graphs", checkpoint, lowerings, precision).graphs
+        (directory / "graphs.pickle").write_bytes(pickle.dumps(graphs))
+
+    directory = made_once(factory, f"graphs-{name}", make)
+    graphs = pickle.loads((directory / "graphs.pickle").read_bytes())  # noqa: S301 - another worker's of this run
+    return Exported(read_checkpoint(checkpoint), directory / "graphs", graphs)
 
 
 def eager_logits(model: Transformer, work: Workload) -> NDArray[np.float32]:

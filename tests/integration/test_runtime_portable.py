@@ -17,7 +17,7 @@ from dragoman.serving.engine import EngineLimits
 from dragoman.serving.in_process import LoadedModel, open_model
 from dragoman.serving.runtime.opening import open_runtime
 from dragoman.serving.runtime.settings import RuntimeSettings
-from exported_graphs import Exported, export
+from exported_graphs import Exported
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
 ONE_THREAD = RuntimeSettings(threads=1)
@@ -41,13 +41,6 @@ OPTIONS = {
     "beam 4": DecodingOptions(beam_size=4, num_hypotheses=4, max_length=40, bad_words=((8000,),)),
     "beam 3, prefix": DecodingOptions(beam_size=3, max_length=20, prefix=(7, 8), no_repeat_ngram_size=2),
 }
-
-
-@pytest.fixture(scope="module")
-def portable_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference model as graphs of standard operators."""
-    exported = export(tmp_path_factory.mktemp("portable") / "bundle", REFERENCE_MODEL, ("portable",))
-    return completed(exported, exported.directory, "fp32")
 
 
 def completed(exported: Exported, bundle: Path, precision: Precision) -> Path:
@@ -74,8 +67,8 @@ def sources(tuned: LoadedModel) -> list[tuple[int, ...]]:
 
 
 @pytest.fixture(scope="module")
-def portable(portable_bundle: Path) -> LoadedModel:
-    return open_model(portable_bundle, ONE_THREAD, CROWDED)
+def portable(stock_bundle: Path) -> LoadedModel:
+    return open_model(stock_bundle, ONE_THREAD, CROWDED)
 
 
 def agree(ours: list[tuple[Hypothesis, ...]], expected: list[tuple[Hypothesis, ...]], within: float = 1e-4) -> None:

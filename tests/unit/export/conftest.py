@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from exported_graphs import Exported, export
+from exported_graphs import Exported, exported_once
 
 
 @pytest.fixture(scope="session")
 def tiny_int8(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Exported:
-    return export(tmp_path_factory.mktemp("graphs") / "int8", tiny_checkpoint, ("native",), "int8")
+    return exported_once(tmp_path_factory, "int8", tiny_checkpoint, ("native",), "int8")

@@ -32,10 +32,14 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return FAMILIES[request.param].write(tmp_path_factory.mktemp("family") / "model")
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-def test_alignments_are_the_average_attention_of_the_chosen_heads(family: Path, tmp_path: Path, lowering: Lowering) -> None:
-    exported = export(tmp_path / "graphs", family, (lowering,), alignment_heads=HEADS)
-    forced = model_of(exported, lowering)(SOURCE, TARGET)
+@pytest.fixture(scope="module", params=LOWERINGS)
+def exported(family: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """The family's graphs of one lowering."""
+    return export(tmp_path_factory.mktemp("forced") / "graphs", family, (request.param,), alignment_heads=HEADS)
+
+
+def test_alignments_are_the_average_attention_of_the_chosen_heads(family: Path, exported: Exported) -> None:
+    forced = model_of(exported)(SOURCE, TARGET)
     load = transformers.AutoModelForSeq2SeqLM.from_pretrained
     original = load(family, local_files_only=True, dtype=torch.float32, attn_implementation="eager").eval()
     fed = torch.tensor([[exported.checkpoint.tokens.decoder_start, *TARGET[:-1]]])
@@ -45,15 +49,13 @@ def test_alignments_are_the_average_attention_of_the_chosen_heads(family: Path, 
     np.testing.assert_allclose(forced.alignment, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-def test_the_sum_of_log_probabilities_is_the_loss_of_hugging_face(family: Path, tmp_path: Path, lowering: Lowering) -> None:
-    exported = export(tmp_path / "graphs", family, (lowering,))
+def test_the_sum_of_log_probabilities_is_the_loss_of_hugging_face(family: Path, exported: Exported) -> None:
     original = transformers.AutoModelForSeq2SeqLM.from_pretrained(family, local_files_only=True, dtype=torch.float32).eval()
     original.config.decoder_start_token_id = exported.checkpoint.tokens.decoder_start
     fed = torch.tensor([[exported.checkpoint.tokens.decoder_start, *TARGET[:-1]]])
     with torch.inference_mode():
         loss = original(input_ids=torch.tensor([SOURCE]), decoder_input_ids=fed, labels=torch.tensor([TARGET])).loss.item()
-    forced = model_of(exported, lowering)(SOURCE, TARGET)
+    forced = model_of(exported)(SOURCE, TARGET)
     assert -float(forced.log_probs.mean()) == pytest.approx(loss, abs=1e-4)
 
 
@@ -62,27 +64,26 @@ def test_a_token_outside_of_the_shortlist_has_no_probability(tmp_path: Path, low
     checkpoint = write_marian(tmp_path / "model")
     shortlist = [0, 4, 7, 8, 12, 25, 30, 52]
     exported = export(tmp_path / "graphs", checkpoint, (lowering,), shortlist=shortlist)
-    forced = model_of(exported, lowering)([5, 9, 11, 0], [7, 9, 8, 0])
+    forced = model_of(exported)([5, 9, 11, 0], [7, 9, 8, 0])
     assert np.isneginf(forced.log_probs).tolist() == [False, True, False, False]
     assert set(forced.best_tokens.ravel().tolist()) <= set(shortlist)
 
 
 @needs_operators
-def test_alignments_need_no_log_probabilities(tmp_path: Path) -> None:
-    exported = export(tmp_path / "graphs", write_marian(tmp_path / "model"), ("native",))
-    model = model_of(exported, "native")
+def test_alignments_need_no_log_probabilities(tiny_fp32: Exported) -> None:
+    model = model_of(tiny_fp32, "native")
     scored, aligned = model([5, 9, 11, 0], [7, 9, 8, 0]), model([5, 9, 11, 0], [7, 9, 8, 0], scored=0)
     assert (scored.log_probs.shape, aligned.log_probs.shape, aligned.best_tokens.shape[0]) == ((4,), (0,), 0)
     np.testing.assert_array_equal(aligned.alignment, scored.alignment)
 
 
 @needs_operators
-def test_a_second_graph_of_the_decoder_adds_no_weights(tmp_path: Path) -> None:
-    exported = export(tmp_path / "graphs", write_marian(tmp_path / "model"), ("native",))
-    held = [set(exported.graph(role, "native").large_weights) for role in ("decoder", "forced")]
-    assert held[0] == held[1]
-    of_all = {tensor.offset for graph in exported.graphs for tensor in graph.large_weights}
-    assert len(of_all) == len(held[0] | set(exported.graph("encoder", "native").large_weights))
+def test_a_second_graph_of_the_decoder_adds_no_weights(tiny_fp32: Exported) -> None:
+    encoder, decoder, forced = (
+        set(tiny_fp32.graph(role, "native").large_weights) for role in ("encoder", "decoder", "forced")
+    )
+    assert decoder == forced
+    assert len({tensor.offset for tensor in encoder | decoder | forced}) == len(decoder | encoder)
 
 
 def test_heads_that_align_are_found_on_real_text(tmp_path: Path) -> None:
@@ -108,6 +109,8 @@ def test_without_text_the_heads_of_the_layer_in_the_middle_align() -> None:
     assert found.heads == aligning_heads(checkpoint.model.config) == tuple((1, head) for head in range(8))
 
 
-def model_of(exported: Exported, lowering: Lowering) -> ForcedModel:
+def model_of(exported: Exported, lowering: Lowering | None = None) -> ForcedModel:
+    """Of the graphs of `lowering`; there may be only one."""
+    lowering = lowering or exported.graphs[0].lowering
     encoder, forced = exported.graph("encoder", lowering), exported.graph("forced", lowering)
     return ForcedModel(exported.directory, encoder, forced, exported.checkpoint.tokens)

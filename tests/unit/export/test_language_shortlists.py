@@ -59,7 +59,7 @@ def test_the_graphs_generate_what_the_restricted_model_generates(tmp_path: Path,
     graphs = graphs_of(export(tmp_path / "graphs", directory, ("native",), precision, shortlists=lists))
     read = read_checkpoint(directory)
     vocabulary = read.config.target_vocabulary
-    whole = graphs_of(export(tmp_path / "whole", directory, ("native",), precision))
+    whole: GraphModel | None = None  # in fp32 the torch module is what they are compared with
     for number, tokens in enumerate([None, *lists.values()]):
         language = LanguageTokens(shortlist=number)
         for beams in (1, 4):
@@ -73,6 +73,7 @@ def test_the_graphs_generate_what_the_restricted_model_generates(tmp_path: Path,
                 )
                 assert found == [answer.tokens for answer in original]
             elif tokens is None:
+                whole = whole or graphs_of(export(tmp_path / "whole", directory, ("native",), precision))
                 assert found == [answer.tokens for answer in whole.generate(SOURCES, options)]
             allowed = set(range(vocabulary)) if tokens is None else set(tokens)
             assert {token for answer in found for token in answer} <= allowed
