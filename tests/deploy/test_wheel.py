@@ -116,6 +116,13 @@ def test_the_types_of_an_installed_client_are_known(pure: CleanEnvironment, tmp_
     assert [f'Revealed type is "{kind}"' in revealed for kind in ("str", "float")] == [True, True]
 
 
+def test_the_operators_of_the_platform_wheel_are_right(with_libraries: CleanEnvironment) -> None:
+    tests = [ROOT / "tests" / "unit" / "native" / f"test_{name}.py" for name in ("attention", "linear", "norm")]
+    done = with_libraries.run(with_libraries.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, timeout_s=900)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
+
+
 def test_the_platform_wheel_translates_without_a_compiler(
     with_libraries: CleanEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

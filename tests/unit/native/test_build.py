@@ -17,13 +17,15 @@ import pytest
 from native import build
 from native.glibc import oldest_glibc
 
-from dragoman.native import OPS_LIBRARY
+from dragoman import native
+from dragoman.native import BACKEND_LIBRARY, OPS_LIBRARY
 
 ROOT = Path(__file__).parents[3]
-HERE = Path(__file__).parent
 BACKEND_FUNCTIONS = ("Initialize", "Finalize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
 has_ziglang = importlib.util.find_spec("ziglang") is not None
 can_compile = pytest.mark.skipif(not has_ziglang and not any(map(shutil.which, build.COMPILERS)), reason="no C++ compiler")
+needs_operators = pytest.mark.skipif(native.ops_library() is None, reason="the operators are not built: no C++ compiler")
+needs_backend = pytest.mark.skipif(native.backend_library() is None, reason="the Triton backend is not built")
 needs_ziglang = pytest.mark.skipif(not has_ziglang, reason="ziglang is not installed; `make test-zig` installs it")
 needs_hatchling = pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling makes the wheel")
 
@@ -45,29 +47,29 @@ def exported_symbols(library: Path) -> set[str]:
     return {line.split()[-1] for line in names.splitlines()}
 
 
-@can_compile
-def test_the_operators_depend_on_no_cpp_runtime_and_load_in_onnxruntime(tmp_path: Path) -> None:
-    library = build.build_ops(tmp_path)
-    assert list(tmp_path.iterdir()) == [library]
-    assert library.name == OPS_LIBRARY.name
-    onnxruntime.SessionOptions().register_custom_ops_library(str(library))
+# What `make native` compiled is looked at: compiling it again would take a minute. Wheels are compiled in tests/deploy.
+
+
+@needs_operators
+def test_the_operators_depend_on_no_cpp_runtime_and_load_in_onnxruntime() -> None:
+    onnxruntime.SessionOptions().register_custom_ops_library(str(OPS_LIBRARY))
     if (ldd := shutil.which("ldd")) is not None:
-        needed = subprocess.run([ldd, str(library)], capture_output=True, text=True, check=True).stdout
+        needed = subprocess.run([ldd, str(OPS_LIBRARY)], capture_output=True, text=True, check=True).stdout
         assert "libstdc++" not in needed
         assert "libgcc" not in needed
     if shutil.which("nm") is not None:
-        assert all(name == "RegisterCustomOps" or name.startswith("dragoman_") for name in exported_symbols(library))
+        assert all(name == "RegisterCustomOps" or name.startswith("dragoman_") for name in exported_symbols(OPS_LIBRARY))
 
 
-@can_compile
-def test_the_backend_exports_only_tritons_interface_and_needs_only_triton_and_glibc(tmp_path: Path) -> None:
-    library = build.build_backend(tmp_path)
-    assert list(tmp_path.iterdir()) == [library]
-    if (nm := shutil.which("nm")) is not None:
-        assert exported_symbols(library) == {f"TRITONBACKEND_{name}" for name in BACKEND_FUNCTIONS}
-        names = subprocess.run([nm, "-D", str(library)], capture_output=True, text=True, check=True).stdout.splitlines()
-        missing = {line.split()[-1].partition("@") for line in names if " U " in line}
-        assert all(name.startswith("TRITON") or version for name, _, version in missing)
+@needs_backend
+@pytest.mark.skipif(shutil.which("nm") is None, reason="there is no nm")
+def test_the_backend_exports_only_tritons_interface_and_needs_only_triton_and_glibc() -> None:
+    assert exported_symbols(BACKEND_LIBRARY) == {f"TRITONBACKEND_{name}" for name in BACKEND_FUNCTIONS}
+    names = subprocess.run(
+        ["nm", "-D", str(BACKEND_LIBRARY)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    missing = {line.split()[-1].partition("@") for line in names if " U " in line}
+    assert all(name.startswith("TRITON") or version for name, _, version in missing)
 
 
 @can_compile
@@ -81,18 +83,10 @@ def test_the_fixes_of_the_embedded_triton_need_the_c_library_alone(tmp_path: Pat
 
 @needs_ziglang
 @pytest.mark.usefixtures("empty_path")
-@pytest.mark.timeout(600)  # the first time it also compiles its C++ library: two minutes on two cores
-def test_without_a_compiler_on_path_ziglang_builds_operators_that_are_right(tmp_path: Path) -> None:
+def test_without_a_compiler_on_path_ziglang_compiles(tmp_path: Path) -> None:
+    """The smallest library; the wheel of tests/deploy/test_wheel.py has all of them."""
     assert "ziglang" in build.compiler()
-    assert max(map(oldest_glibc, build.build_all(tmp_path))) <= (2, 28)
-    tests = [str(HERE / file) for file in ("test_attention.py", "test_linear.py", "test_norm.py")]
-    code = (
-        "import sys, pathlib, pytest, dragoman.native as native; "
-        f"native.OPS_LIBRARY = pathlib.Path({str(tmp_path / build.OPS_NAME)!r}); "
-        f"sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *{tests!r}]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout
+    assert oldest_glibc(build.build_fixes(tmp_path)) <= (2, 28)
 
 
 def test_ziglang_has_one_version_everywhere() -> None:
@@ -156,7 +150,7 @@ def test_a_failed_compile_leaves_the_old_library(tmp_path: Path, monkeypatch: py
 def test_the_error_for_what_is_missing_is_one_line() -> None:
     command = [sys.executable, str(ROOT / "native" / "build.py")]
     done = subprocess.run(
-        command, env={**os.environ, "CXX": "/nowhere/g++"}, capture_output=True, text=True, check=False, timeout=60
+        command, env={**os.environ, "CXX": "/nowhere/g++"}, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 1
     assert done.stdout == ""
@@ -165,12 +159,11 @@ def test_the_error_for_what_is_missing_is_one_line() -> None:
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump")
-@can_compile
-def test_the_oldest_glibc_is_the_highest_version_that_objdump_lists(tmp_path: Path) -> None:
-    library = build.build_backend(tmp_path)
-    listed = subprocess.run(["objdump", "-T", str(library)], capture_output=True, text=True, check=True).stdout
+@needs_backend
+def test_the_oldest_glibc_is_the_highest_version_that_objdump_lists() -> None:
+    listed = subprocess.run(["objdump", "-T", str(BACKEND_LIBRARY)], capture_output=True, text=True, check=True).stdout
     versions = {(int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", listed)}
-    assert oldest_glibc(library) == max(versions)
+    assert oldest_glibc(BACKEND_LIBRARY) == max(versions)
 
 
 @pytest.fixture
@@ -191,20 +184,6 @@ def make_wheel(source: Path, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         command, cwd=source, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=240
     )
-
-
-@needs_hatchling
-@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_a_wheel_names_the_glibc_that_its_libraries_need(source: Path) -> None:
-    made = make_wheel(source, CXX="g++")
-    assert made.returncode == 0, made.stderr
-    (wheel,) = (source / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as content:
-        for library in build.NAMES:
-            content.extract(f"dragoman/native/{library}", source)
-        assert not any(name.endswith((".cpp", ".hpp")) for name in content.namelist())
-    needed = max(oldest_glibc(source / "dragoman" / "native" / name) for name in build.NAMES)
-    assert wheel.name.endswith(f"-py3-none-manylinux_2_{max(28, needed[1])}_x86_64.whl")
 
 
 @needs_hatchling
