@@ -27,7 +27,7 @@ def example(language: str, having: str) -> str:
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environment}
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -155,7 +155,7 @@ def test_an_export_that_is_ended_leaves_no_bundle_and_no_half_of_one(tmp_path: P
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(ending)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "dragoman export: interrupted"
     assert list(tmp_path.iterdir()) == []

@@ -37,13 +37,13 @@ class TestTranslate:
         assert caller.translate(["I live in Boston."], prefix_text="Ich wohne").best[0].startswith("Ich wohne")
 
     def test_needs_no_options(self, caller: Caller) -> None:
-        response = caller.stub.ModelInfer(request("translate", [SENTENCES[0]], {}), timeout=30)
+        response = caller.stub.ModelInfer(request("translate", [SENTENCES[0]], {}), timeout=120)
         assert caller.answer(response).best == caller.translate([SENTENCES[0]]).best
 
     def test_returns_only_the_requested_outputs(self, caller: Caller) -> None:
         message = request("translate", [SENTENCES[0]], {})
         message.outputs.add(name="TRANSLATION")
-        assert list(outputs(caller.stub.ModelInfer(message, timeout=30))) == ["TRANSLATION"]
+        assert list(outputs(caller.stub.ModelInfer(message, timeout=120))) == ["TRANSLATION"]
 
     def test_many_callers_at_once_get_their_own_answers(self, caller: Caller) -> None:
         texts = [f"Tom has {number} books." for number in range(2, 34)]
@@ -164,7 +164,7 @@ class TestTriton:
     def test_is_ready(self, caller: Caller) -> None:
         from tritonclient.grpc import service_pb2
 
-        assert caller.stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=10).ready
+        assert caller.stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=120).ready
 
     @pytest.mark.parametrize(
         "call",
@@ -182,13 +182,13 @@ class TestTriton:
 
         kind = getattr(service_pb2, f"{call}Request")
         with pytest.raises(grpc.RpcError) as refused:
-            getattr(caller.stub, call)(kind(), timeout=10)
+            getattr(caller.stub, call)(kind(), timeout=120)
         assert "restricted" in refused.value.details()
 
 
 def settled(counts: Callable[[], tuple[float, ...]]) -> tuple[float, ...] | None:
-    """What is counted, when it stands still for longer than the second after which an engine reports."""
-    first, until_s = counts(), time.monotonic() + 1.2
+    """What is counted, when it stands still for longer than the second after which an engine reports; that may be late."""
+    first, until_s = counts(), time.monotonic() + 2.5
     while time.monotonic() < until_s:
         if counts() != first:
             return None
@@ -219,7 +219,7 @@ class TestMetrics:
         target = sum(text["target_tokens"] for text in answer.details["texts"])
         assert target == sum(row[0] for row in answer.token_counts)
         expected = tuple(old + new for old, new in zip(before, (source, target, len(SENTENCES)), strict=True))
-        eventually(lambda: counts() == expected, timeout_s=5)
+        eventually(lambda: counts() == expected)
 
     def test_hits_and_misses_of_the_response_cache_are_counted(self, server: Server, caller: Caller) -> None:
         def counts() -> tuple[float, ...]:
@@ -231,7 +231,7 @@ class TestMetrics:
         hits, misses = eventually(lambda: settled(counts))
         for _ in range(3):
             caller.translate(["A sentence that nobody has sent before."])
-        eventually(lambda: counts() == (hits + 2, misses + 1), timeout_s=5)
+        eventually(lambda: counts() == (hits + 2, misses + 1))
 
     @pytest.mark.parametrize(
         "series",

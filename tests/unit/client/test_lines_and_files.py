@@ -46,7 +46,7 @@ def test_many_requests_are_on_their_way_at_once(translator: Translator, triton: 
     barrier = threading.Barrier(3)  # opens only when three requests are inside the server together
 
     def meet(request: Received, context: object) -> Outputs:
-        barrier.wait(10)
+        barrier.wait(120)
         return translated(request.texts)
 
     triton.answers.extend([meet] * 6)
@@ -74,7 +74,7 @@ def test_a_slow_first_request_does_not_stop_the_others(translator: Translator, t
         if "t8" in request.texts:
             released.set()
         elif "t0" in request.texts:
-            assert released.wait(10)
+            assert released.wait(120)
         return translated(request.texts)
 
     triton.models["translate"] = first_waits_for_the_fifth  # and only three may be unanswered
@@ -93,7 +93,7 @@ def test_stopping_cancels_what_is_on_its_way(
     next(results)
     eventually(lambda: len(triton.received) == 3)
     results.close()  # type: ignore[attr-defined]
-    assert all(request.cancelled.wait(5) for request in triton.received if "t0" not in request.texts)
+    assert all(request.cancelled.wait(120) for request in triton.received if "t0" not in request.texts)
 
 
 def test_stopping_ends_requests_that_wait_for_another_try(translator: Translator, triton: ScriptedTriton) -> None:
@@ -109,7 +109,7 @@ def test_stopping_ends_requests_that_wait_for_another_try(translator: Translator
     next(results)
     began_at = time.monotonic()
     results.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - began_at < 10
+    assert time.monotonic() - began_at < 50  # the server asked for a minute
 
 
 def test_closing_ends_lines_that_another_thread_waits_for(
@@ -130,7 +130,7 @@ def test_closing_ends_lines_that_another_thread_waits_for(
         reading = threading.Thread(target=read, args=(lines,))
         reading.start()
         eventually(lambda: len(triton.received) + len(other_triton.received) == 3)
-    reading.join(10)
+    reading.join(120)
     assert [type(error) for error in errors] == [Cancelled]
 
 

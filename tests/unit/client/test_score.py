@@ -53,7 +53,7 @@ def test_busy_and_restarting_servers_are_asked_again(triton: ScriptedTriton, tra
 def test_another_server_takes_over(triton: ScriptedTriton, other_triton: ScriptedTriton, eager: RetryPolicy) -> None:
     other_triton.models["translate"] = scored
     triton.stop()
-    with Translator([triton.url, other_triton.url], retry=eager, timeout_s=10) as translator:
+    with Translator([triton.url, other_triton.url], retry=eager, timeout_s=60) as translator:
         assert [translator.score("one", "ab").total for _ in range(3)] == [-1.5] * 3
 
 

@@ -279,7 +279,7 @@ def test_the_async_translator_answers_many_calls_at_once(triton: ScriptedTriton)
     barrier = threading.Barrier(8)  # opens only when eight calls are inside the server together
 
     def meet(request: Received, context: object) -> Outputs:
-        barrier.wait(10)
+        barrier.wait(120)
         return translated(request.texts)
 
     triton.answers.extend([meet] * 8)

@@ -144,10 +144,10 @@ def serving(script: Script, credentials: grpc.ServerCredentials | None = None) -
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(120)
     try:
         yield addresses[0]
     finally:
         loop.call_soon_threadsafe(leave.set)
-        thread.join(10)
+        thread.join(120)
         assert not thread.is_alive()

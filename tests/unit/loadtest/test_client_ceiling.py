@@ -10,6 +10,7 @@ import pytest
 from scripted_triton import Script, serving
 from slow_senders import BLOCKING_S, BURNT_S, open_blocking, open_burning
 
+from calm import on_a_calm_machine
 from dragoman.client.addresses import parse_addresses
 from dragoman.loadtest.arrivals import shape_named
 from dragoman.loadtest.plan import ClosedLoop, OpenLoop, Plan
@@ -32,6 +33,7 @@ def blames_the_client(result: RunResult) -> bool:
     return any("The client was the limit" in remark for remark in remarks_on(result))
 
 
+@on_a_calm_machine
 def test_one_worker_that_can_not_keep_pace_reports_it_and_several_can() -> None:
     rate = 1.5 / BLOCKING_S  # half as much again as one process can send
     load = OpenLoop(shape_named("constant", rate, 1.5))
@@ -42,6 +44,7 @@ def test_one_worker_that_can_not_keep_pace_reports_it_and_several_can() -> None:
     assert not blames_the_client(four)
 
 
+@on_a_calm_machine
 def test_one_worker_of_several_that_stood_still_is_seen() -> None:
     stopped: list[int] = []
 
@@ -64,6 +67,7 @@ def test_one_worker_of_several_that_stood_still_is_seen() -> None:
     assert not blames_the_client(free)
 
 
+@on_a_calm_machine
 def test_every_worker_reports_its_processor_time() -> None:
     result = run(plan(ClosedLoop(2, 1.5), 2), open_sender=open_burning)
     burnt = result.figures.answered_rate * BURNT_S
@@ -72,6 +76,7 @@ def test_every_worker_reports_its_processor_time() -> None:
     assert blames_the_client(result)
 
 
+@on_a_calm_machine
 def test_workers_that_wait_for_the_server_use_little() -> None:
     with serving(Script(delay_s=lambda _: 0.3)) as address:
         result = run(plan(ClosedLoop(4, 1.5), 2, address))

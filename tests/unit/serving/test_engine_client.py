@@ -47,7 +47,7 @@ class Peer:
         with selectors.DefaultSelector() as selector:
             selector.register(self.channel, selectors.EVENT_READ)
             while not self._arrived:
-                assert selector.select(timeout=5), "nothing arrived"
+                assert selector.select(timeout=120), "nothing arrived"
                 self._arrived += self.channel.receive()
         return self._arrived.pop(0)
 
@@ -84,7 +84,7 @@ class Recorded:
         return self.cancelled
 
     def code(self) -> ErrorCode | None:
-        assert self.ended.wait(5), "no last response"
+        assert self.ended.wait(120), "no last response"
         assert not self.touched_late
         return ErrorCode(self.failure.partition(":")[0].partition(" ")[0]) if self.failure else None
 

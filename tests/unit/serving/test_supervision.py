@@ -219,7 +219,7 @@ class TestParentWatch:
             pid = int(eventually(lambda: note.exists() and note.read_text(encoding="utf-8")))
             eventually(lambda: psutil.Process(pid).name() == "sleep")
             os.kill(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.wait(120)
             eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
     def test_nothing_is_started_for_a_parent_that_has_ended(self) -> None:
