@@ -42,7 +42,9 @@ class Guard:
     def stop(self) -> list[str]:
         """End the watch; what was left is ended too, and returned."""
         deadline_s = time.monotonic() + _PATIENCE_S
-        while (left := marked(self.directory.name)) and time.monotonic() < deadline_s:
+        while (
+            left := [pid for pid in marked(self.directory.name) if not _ends_with_us(pid)]
+        ) and time.monotonic() < deadline_s:
             time.sleep(0.05)
         described = [f"{pid}: {about(pid, 'cmdline').replace(bytes(1), b' ').decode(errors='replace')}" for pid in left]
         self.process.communicate()
@@ -62,6 +64,11 @@ def about(pid: int, what: str) -> bytes:
         return Path(f"/proc/{pid}/{what}").read_bytes()
     except OSError:
         return b""
+
+
+def _ends_with_us(pid: int) -> bool:
+    """Python has one of them clean up after a process that used multiprocessing."""
+    return b"multiprocessing.resource_tracker" in about(pid, "cmdline")
 
 
 def watch(directory: Path) -> None:
