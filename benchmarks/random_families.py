@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.random_checkpoint import REFERENCE
 
-__all__ = ["FAMILY_SHAPES", "FamilyShape", "write_random_family"]
+__all__ = ["BUILT_SHAPES", "FAMILY_SHAPES", "FamilyShape", "write_random_family"]
 
 COMPLETE = "complete.txt"
 _NEVER = -1000.0
@@ -103,6 +103,13 @@ def _google_tokenizer(directory: Path, shape: FamilyShape) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 100}))
 
 
+def _pegasus_tokenizer(directory: Path, shape: FamilyShape) -> None:
+    """103 tokens of its own stand before the pieces."""
+    _google_tokenizer(directory, shape)
+    _with_dummies(directory / "spiece.model", directory / "spiece.model", shape.vocabulary - 103)
+    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PegasusTokenizer"}))
+
+
 def _byte_level_tokenizer(directory: Path, shape: FamilyShape) -> None:
     from tokenizers import pre_tokenizers
 
@@ -130,6 +137,19 @@ _LARGE: dict[str, Any] = {
     "init_std": 0.05,
 }
 _SCALED_RELU = {"scale_embedding": True, "activation_function": "relu"}
+_T5_BASE: dict[str, Any] = {
+    "d_model": 768,
+    "d_kv": 64,
+    "num_heads": 12,
+    "d_ff": 2048,
+    "num_layers": 12,
+    "num_decoder_layers": 12,
+    "feed_forward_proj": "gated-gelu",
+    "tie_word_embeddings": False,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
 
 FAMILY_SHAPES = {
     shape.name: shape
@@ -143,20 +163,7 @@ FAMILY_SHAPES = {
         FamilyShape(
             "random-t5-base",
             "T5",
-            {
-                "d_model": 768,
-                "d_kv": 64,
-                "num_heads": 12,
-                "d_ff": 2048,
-                "num_layers": 12,
-                "num_decoder_layers": 12,
-                "vocab_size": 32_128,
-                "feed_forward_proj": "gated-gelu",
-                "tie_word_embeddings": False,
-                "pad_token_id": 0,
-                "eos_token_id": 1,
-                "decoder_start_token_id": 0,
-            },
+            {**_T5_BASE, "vocab_size": 32_128},
             _google_tokenizer,
         ),
         FamilyShape(
@@ -173,3 +180,19 @@ FAMILY_SHAPES = {
         ),
     )
 }
+
+_GOOGLES_TOKENS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+
+BUILT_SHAPES = FAMILY_SHAPES | {
+    shape.name: shape
+    for shape in (
+        FamilyShape("random-umt5-base", "UMT5", {**_T5_BASE, "vocab_size": 256_384}, _google_tokenizer),
+        FamilyShape(
+            "random-pegasus-large",
+            "Pegasus",
+            {**_LARGE, **_SCALED_RELU, **_GOOGLES_TOKENS, "encoder_layers": 16, "decoder_layers": 16, "vocab_size": 96_103},
+            _pegasus_tokenizer,
+        ),
+    )
+}
+"""With those that no other library of the comparison runs."""
