@@ -33,7 +33,7 @@ SHAPES = {
 """The other families have the same layers: M2M100, SMALL-100 and Pegasus those of NLLB; mT5, Flan, ByT5 and MADLAD-400 those
 of T5 1.1. Marian's are built in test_tensorrt_graphs, and fp32 engines of all in test_graphs_families."""
 
-SMALL = EngineLimits(max_batch=2, max_beams=2, cache_buckets=())
+SMALL = EngineLimits(max_batch=2, max_beams=2, cache_buckets=(8,))
 
 
 def exported_in(precision: Precision, family: str, directory: Path, kept: tuple[str, ...] = ()) -> Exported:

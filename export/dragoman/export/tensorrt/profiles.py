@@ -83,12 +83,14 @@ def _allowed_source_tokens(dimensions: Dimensions, limits: EngineLimits) -> int:
 
 
 def _cache_ranges(dimensions: Dimensions, limits: EngineLimits) -> list[_Range]:
-    """The buckets shorter than the model's longest target, and that one; each begins where the one before ended."""
+    """The buckets shorter than the model's longest target, and that one; the first that is long enough is meant.
+
+    Each begins at 1, not where the one before ended: TensorRT-RTX crashes on beams whose caches begin elsewhere.
+    """
     longest = dimensions.max_target_tokens
     ends = [*(bucket for bucket in limits.cache_buckets if bucket < longest), longest]
-    starts = [1, *(end + 1 for end in ends[:-1])]
     # The caller rounds a cache up to its bucket, so that the longest length is also the usual one.
-    return [_Range(start, end, end) for start, end in zip(starts, ends, strict=True)]
+    return [_Range(1, end, end) for end in ends]
 
 
 def _profile(graph: Graph, name: str, ranges: Mapping[str, _Range]) -> Profile:
