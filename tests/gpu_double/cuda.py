@@ -13,6 +13,7 @@ import numpy as np
 
 Where = Literal["device", "host"]
 POISON = 0xFF  # NaN in float16 and float32, -1 in integers
+_STREAM = 7  # of the first GPU
 
 
 class Fault(AssertionError):
@@ -78,9 +79,21 @@ class CudaDouble:
 
     # What the double's own parts ask.
 
-    def enqueue(self, work: Callable[[], None]) -> None:
-        self._on_device()
+    @property
+    def device(self) -> int:
+        """The GPU that this thread has named."""
+        if not hasattr(self._current, "device"):
+            raise Fault("this thread has not said which GPU it means")
+        return int(self._current.device)
+
+    def enqueue(self, work: Callable[[], None], stream: int) -> None:
+        self.check_stream(stream)
         self.queue.append(work)
+
+    def check_stream(self, stream: int) -> None:
+        """Fault unless it is the stream of the GPU that this thread has named."""
+        if stream != _STREAM + self.device:
+            raise Fault(f"stream {stream} does not belong to GPU {self.device}")
 
     def memory(self, address: int, size: int, where: Where) -> Memory:
         """The allocation that all these bytes lie in; Fault when there is none at this point of the stream."""
@@ -135,16 +148,14 @@ class CudaDouble:
         return (0,)
 
     def cudaMemGetInfo(self) -> tuple[int, int, int]:
-        self._on_device()
+        assert self.device >= 0
         return 0, self.total_bytes - self.used_bytes, self.total_bytes
 
     def cudaStreamCreateWithFlags(self, flags: int) -> tuple[int, int]:
-        self._on_device()
-        return (self.busy, None) if self.busy else (0, 7)
+        return (self.busy, None) if self.busy else (0, _STREAM + self.device)
 
     def cudaMallocAsync(self, size: int, hStream: int) -> tuple[int, int]:
-        self._on_device()
-        assert hStream == 7
+        self.check_stream(hStream)
         if self.used_bytes + size > self.total_bytes:
             return self.cudaError_t.cudaErrorMemoryAllocation, 0
         address = self._allocate(size, "device")
@@ -161,11 +172,11 @@ class CudaDouble:
             memory.poison()
             self.memories.remove(memory)
 
-        self.enqueue(work)
+        self.enqueue(work, hStream)
         return (0,)
 
     def cudaHostAlloc(self, size: int, flags: int) -> tuple[int, int]:
-        self._on_device()
+        assert self.device >= 0
         return 0, self._allocate(size, "host")
 
     def cudaFreeHost(self, ptr: int) -> tuple[int]:
@@ -178,7 +189,7 @@ class CudaDouble:
 
     def cudaMemsetAsync(self, devPtr: int, value: int, count: int, stream: int) -> tuple[int]:
         self.memory(devPtr, count, "device")
-        self.enqueue(lambda: ctypes.memset(devPtr, value, count) and None)
+        self.enqueue(lambda: ctypes.memset(devPtr, value, count) and None, stream)
         return (0,)
 
     def cudaMemcpyAsync(self, dst: int, src: int, count: int, kind: int, stream: int) -> tuple[int]:
@@ -187,7 +198,6 @@ class CudaDouble:
     def cudaMemcpy2DAsync(
         self, dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
     ) -> tuple[int]:
-        assert stream == 7
         if width > dpitch or width > spitch:
             raise Fault(f"rows of {width} bytes overlap at a pitch of {dpitch} or {spitch}")
         to, of = {1: ("device", "host"), 2: ("host", "device"), 3: ("device", "device")}[int(kind)]
@@ -209,21 +219,16 @@ class CudaDouble:
             for at, found in rows:
                 ctypes.memmove(at, found, width)
 
-        self.enqueue(work)
+        self.enqueue(work, stream)
         self.copied.append(({1: "up", 2: "down", 3: "within"}[int(kind)], width * height))
         return (0,)
 
     def cudaStreamSynchronize(self, stream: int) -> tuple[int]:
-        self._on_device()
-        assert stream == 7
+        self.check_stream(stream)
         queue, self.queue = self.queue, []
         for work in queue:
             work()
         return (0,)
-
-    def _on_device(self) -> None:
-        if not hasattr(self._current, "device"):
-            raise Fault("this thread has not said which GPU it means")
 
     def _allocate(self, size: int, where: Where) -> int:
         array = np.empty(size + 512, np.uint8)

@@ -36,6 +36,7 @@ class ContextDouble:
 
     def __init__(self, engine: EngineDouble, config: StandardRuntimeConfigDouble) -> None:
         self.engine, self.config = engine, config
+        engine.check_device()
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.at: dict[str, int] = {}
         self.profile: int | None = None
@@ -44,12 +45,15 @@ class ContextDouble:
         self.captured: set[tuple] = set()  # what a CUDA graph was captured for
 
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
-        assert stream_handle == 7
+        self.engine.cuda.check_stream(stream_handle)
+        assert self.profile is None, "switching profiles copies, and invalidates shapes: a context has one"
         self.profile = profile_index
         return 0 <= profile_index < self.engine.num_optimization_profiles
 
     def set_device_memory(self, memory: int, size: int) -> None:
         self.engine.cuda.memory(memory, size, "device")
+        if memory % 256:
+            raise Fault("scratch memory does not begin at a multiple of 256")
         self.scratch = memory, size
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
@@ -65,7 +69,7 @@ class ContextDouble:
         return [name for name in self.engine.inputs if name not in self.shapes]
 
     def update_device_memory_size_for_shapes(self) -> int:
-        self.sized = dict(self.shapes)
+        self.sized, self.scratch = dict(self.shapes), (0, 0)  # it is laid out anew
         return scratch_needed(self.shapes)
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
@@ -73,8 +77,8 @@ class ContextDouble:
         return name in self.engine.inputs | self.engine.outputs
 
     def execute_async_v3(self, stream_handle: int) -> bool:
-        assert stream_handle == 7
         engine, cuda = self.engine, self.engine.cuda
+        engine.check_device()
         if self.sized != self.shapes:
             raise Fault("the memory that these shapes need was never asked for")
         shapes = self._all_shapes()
@@ -102,7 +106,7 @@ class ContextDouble:
                 assert value.shape == shapes[name], (name, value.shape, shapes[name])
                 view(at[name], shapes[name], spec.dtype)[...] = value
 
-        cuda.enqueue(work)
+        cuda.enqueue(work, stream_handle)
         cuda.launches += 1
         if getattr(self.config, "cuda_graph_strategy", None) == "WHOLE_GRAPH_CAPTURE":
             key = (*sorted(shapes.items()), *sorted(at.items()), self.scratch)
@@ -173,12 +177,17 @@ class EngineDouble:
 
     def __init__(self, cuda: CudaDouble, bundle: Path, entry: Engine, graph: Graph) -> None:
         self.cuda, self.entry, self.graph = cuda, entry, graph
+        self.device = cuda.device  # where it was loaded; it runs nowhere else
         self.inputs = {spec.name: spec for spec in graph.inputs}
         self.outputs = {spec.name: spec for spec in graph.outputs}
         self.session = _session(bundle / graph.file, graph)
         self.num_optimization_profiles = len(entry.profiles)
         self.replays = 0  # runs that repeated a captured CUDA graph
         self.contexts: list[ContextDouble] = []
+
+    def check_device(self) -> None:
+        if self.cuda.device != self.device:
+            raise Fault(f"an engine of GPU {self.device}, while this thread means GPU {self.cuda.device}")
 
     def get_tensor_dtype(self, name: str) -> DataType:
         return DataType((self.inputs | self.outputs)[name].dtype)
@@ -263,6 +272,7 @@ class StandardDouble:
             self.known[(bundle / entry.file).read_bytes()] = bundle, entry, graph
 
     def Runtime(self, logger: object) -> StandardRuntimeDouble:
+        assert self.cuda.device >= 0
         runtime = self._runtime(logger)
         runtime.owner = self
         return runtime

@@ -47,7 +47,8 @@ def test_engines_of_the_standard_package_give_the_same_tokens(machine: Machine) 
 
 def test_an_engine_of_another_release_of_the_standard_package_is_refused(machine: Machine) -> None:
     manifest = changed(machine.manifest, flavour="tensorrt", version="10.9.0.34", compute_capabilities=("9.0",))
-    other = Machine(machine.bundle, manifest, CudaDouble((9, 0)), StandardDouble(CudaDouble()))
+    cuda = CudaDouble((9, 0))
+    other = Machine(machine.bundle, manifest, cuda, StandardDouble(cuda))
     with pytest.raises(BundleError, match=r"built by tensorrt 10\.9.*build-engines .* --flavour tensorrt"):
         other.open()
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from dragoman.errors import ServerError
 from dragoman.serving.engine.kv_cache import CacheShape
+from dragoman.serving.runtime.settings import RuntimeSettings
+from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 from dragoman.serving.runtime.tensorrt.decoder import TensorRtDecoder
 from dragoman.serving.runtime.tensorrt.device import Device, Rows
 from dragoman.serving.runtime.tensorrt.kv_cache import DeviceKVCache
-from gpu_double import CudaDouble, Fault
+from gpu_double import CudaDouble, Fault, importing_doubles
 from gpu_machine import Machine, step
+
+MakeMachine = Callable[[CudaDouble], Machine]
 
 
 def test_without_a_fault_the_steps_go_well(machine: Machine) -> None:
@@ -205,3 +210,76 @@ def test_a_decoder_holds_no_memory_when_nobody_is_left(machine: Machine) -> None
     with decoder._device:
         decoder._device.synchronise()
     assert not decoder._cache._cross
+
+
+# Execution contexts.
+
+
+def test_contexts_are_made_once_however_often_caches_grow(machine: Machine) -> None:
+    """On a GPU a new one means compiling: two a profile, one a side of the caches, serve decoder after decoder."""
+    runtime = machine.open()
+
+    def decoded() -> None:
+        decoder = runtime.decoder(2, 4)
+        for newcomers in (1, 2):
+            decoder.join(runtime.encode([[5, 6, 7]] * newcomers), range(newcomers), [4] * newcomers)
+            step(decoder, 0)
+            decoder.reserve(30)
+            step(decoder, 1)
+
+    decoded()
+    made = {role: len(engine.contexts) for role, engine in machine.trt.engines.items()}
+    profiles = len(machine.manifest.engines[1].profiles)
+    assert made["encoder"] == 1
+    assert made["decoder"] <= 2 * profiles
+    for _ in range(5):
+        decoded()
+    assert {role: len(engine.contexts) for role, engine in machine.trt.engines.items()} == made
+
+
+def test_decoders_at_the_same_time_have_contexts_of_their_own(machine: Machine) -> None:
+    runtime = machine.open()
+    decoders = [runtime.decoder(2, 1) for _ in range(2)]
+    for decoder, source in zip(decoders, ([5, 6, 7], [8, 9]), strict=True):
+        decoder.join(runtime.encode([source]), [0], [4])
+    together = [[step(decoder, position).tolist() for decoder in decoders] for position in range(3)]
+    alone = []
+    for source in ([5, 6, 7], [8, 9]):
+        decoder = runtime.decoder(2, 1)
+        decoder.join(runtime.encode([source]), [0], [4])
+        alone.append([step(decoder, position).tolist() for position in range(3)])
+    assert [list(one) for one in zip(*together, strict=True)] == alone
+
+
+def test_scratch_memory_that_was_laid_out_anew_and_not_given_again_is_caught(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = machine.open()
+    runtime.encode([[5, 6, 7]])
+    context = machine.trt.engines["encoder"].contexts[0]
+    monkeypatch.setattr(context, "set_device_memory", lambda memory, size: None)
+    with pytest.raises(Fault, match="no allocation"):
+        runtime.encode([[5] * 20])
+
+
+def test_another_gpu_than_the_first_is_named_before_anything_is_made_there(make_machine: MakeMachine) -> None:
+    machine = make_machine(CudaDouble((9, 0), (8, 6)))
+    settings = RuntimeSettings(device="tensorrt", device_id=1)
+    runtime = TensorRtRuntime(
+        machine.bundle, machine.manifest, settings, importing=importing_doubles(machine.cuda, machine.trt)
+    )
+    assert {engine.device for engine in machine.trt.engines.values()} == {1}
+    machine.cuda.cudaSetDevice(0)  # whatever this thread did in between
+    assert runtime.encode([[5, 6, 7]]).lengths.tolist() == [3]
+    decoder = runtime.decoder(2, 1)
+    decoder.join(runtime.encode([[5, 6, 7]]), [0], [4])
+    assert step(decoder, 0).min() >= 0
+
+
+def test_work_for_another_gpu_than_the_threads_is_caught(make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = make_machine(CudaDouble((8, 6), (8, 6)))
+    decoder = machine.decoder()
+    machine.cuda.cudaSetDevice(1)
+    with monkeypatch.context() as planted, pytest.raises(Fault, match="GPU 1"):
+        planted.setattr(machine.cuda, "cudaSetDevice", lambda device: (0,))
+        step(decoder, 1)

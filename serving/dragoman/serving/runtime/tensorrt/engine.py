@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import math
+import weakref
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,7 @@ class LoadedEngine:
         for spec in (*graph.inputs, *graph.outputs):
             bindings.check_tensor(self.native, spec, f"{entry.file}: {bindings.rebuild(bundle)}")
         self._config = bindings.runtime_config(self.native, capture=capture)
-        self._probes: dict[int, Execution] = {}
+        self._idle = defaultdict[int, list[Context]](list)  # by profile: contexts that nobody holds
 
     def profile_of(self, shapes: Shapes) -> int:
         """The profile that these shapes are within; ServerError when there is none."""
@@ -74,30 +76,38 @@ class LoadedEngine:
         return max(profile.maximum[name][axis] for profile in self.entry.profiles)
 
     def execution(self, profile: int) -> Execution:
-        """A new context for that profile."""
-        return Execution(self._bindings.context(self.native, self._config, profile, self._device), self._scratch, self)
+        """A context for that profile: one that nobody holds, if there is one. A new one makes TensorRT-RTX compile."""
+        idle = self._idle[profile]
+        if not idle:
+            native = self._bindings.context(self.native, self._config, profile, self._device)
+            idle.append(Context(native, self._scratch, self.entry.file, int(self._device.stream)))
+        return Execution(idle)
 
     def scratch_bytes(self, shapes: Shapes) -> int:
         """What a run with these shapes needs in between."""
-        profile = self.profile_of(shapes)
-        if profile not in self._probes:
-            self._probes[profile] = self.execution(profile)
-        return self._probes[profile].scratch_bytes(shapes)
+        return self.execution(self.profile_of(shapes)).scratch_bytes(shapes)
 
     def output_bytes(self, name: str, shape: tuple[int, ...]) -> int:
         spec = next(spec for spec in self.graph.outputs if spec.name == name)
         return math.prod(shape) * ITEM_BYTES[spec.dtype]
 
-    @property
-    def stream(self) -> int:
-        return int(self._device.stream)
-
 
 class Execution:
+    """The right to run a context; it goes back to the others when nobody holds this any more."""
+
+    __slots__ = ("__weakref__", "bind", "run", "scratch_bytes")
+
+    def __init__(self, idle: list[Context]) -> None:
+        context = idle.pop()
+        self.bind, self.run, self.scratch_bytes = context.bind, context.run, context.scratch_bytes
+        weakref.finalize(self, idle.append, context).atexit = False
+
+
+class Context:
     """An execution context. What was bound stays bound: a run that differs in nothing repeats its captured CUDA graph."""
 
-    def __init__(self, native: Any, scratch: Scratch, engine: LoadedEngine) -> None:
-        self._native, self._scratch, self._engine = native, scratch, engine
+    def __init__(self, native: Any, scratch: Scratch, file: str, stream: int) -> None:
+        self._native, self._scratch, self._file, self._stream = native, scratch, file, stream
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
         self._scratch_address = 0
@@ -106,7 +116,6 @@ class Execution:
         """The shape of every input, and the address of every input and output."""
         if shapes != self._shapes:
             self._scratch.reserve(self.scratch_bytes(shapes))
-            self._scratch_address = 0  # its size may be another
         for name, address in addresses.items():
             if self._addresses.get(name) != address:
                 if not self._native.set_tensor_address(name, address):
@@ -119,17 +128,20 @@ class Execution:
         if buffer is not None and self._scratch_address != buffer.address:
             self._native.set_device_memory(buffer.address, buffer.bytes)
             self._scratch_address = buffer.address
-        if not self._native.execute_async_v3(self._engine.stream):
-            raise ServerError(f"TensorRT could not run {self._engine.entry.file}; its own message stands in the log")
+        if not self._native.execute_async_v3(self._stream):
+            raise ServerError(f"TensorRT could not run {self._file}; its own message stands in the log")
 
     def scratch_bytes(self, shapes: Shapes) -> int:
+        """What a run with these shapes needs in between; the next one has them."""
+        known, self._shapes, self._scratch_address = self._shapes, {}, 0  # whatever goes wrong, they are set anew
         for name, shape in shapes.items():
-            if self._shapes.get(name) != shape and not self._native.set_input_shape(name, shape):
-                raise ServerError(f"{self._engine.entry.file} takes no {name} of shape {shape}")
-        self._shapes = dict(shapes)
+            if known.get(name) != shape and not self._native.set_input_shape(name, shape):
+                raise ServerError(f"{self._file} takes no {name} of shape {shape}")
         if missing := self._native.infer_shapes():
-            raise ServerError(f"{self._engine.entry.file}: TensorRT does not know {missing}")
-        return int(self._native.update_device_memory_size_for_shapes())
+            raise ServerError(f"{self._file}: TensorRT does not know {missing}")
+        needed = int(self._native.update_device_memory_size_for_shapes())
+        self._shapes = dict(shapes)
+        return needed
 
 
 def _holds(profile: Profile, shapes: Shapes) -> bool:

@@ -50,10 +50,10 @@ class TensorRtRuntime:
         self._bundle, self._manifest = bundle, manifest
         engines: dict[Role, Engine] = engines_of(manifest, bundle)
         check_files(bundle, manifest)
-        bindings = Bindings(engines["decoder"].flavour, importing)
         self.device = Device(*import_cuda(importing), settings.device_id)
         self.computing = contextlib.nullcontext()
-        with self.device:
+        with self.device:  # what TensorRT makes belongs to the GPU that this thread names
+            bindings = Bindings(engines["decoder"].flavour, importing)
             self.scratch = Scratch(self.device)
             loaded = {
                 role: LoadedEngine(
