@@ -156,3 +156,18 @@ def test_the_shell_knows_a_document_by_its_name(server: Server, tmp_path: Path) 
     assert re.fullmatch(r"# [^#*]+\n\n[^#*]*\*[^#*]+\*\S*\n", shown.stdout)
     subprocess.run([*command, "--output", "page.de.md"], cwd=tmp_path, capture_output=True, check=True, timeout=120)
     assert (tmp_path / "page.de.md").read_text(encoding="utf-8") == shown.stdout
+
+
+def test_an_alignment_tells_of_the_text_as_it_was_sent(translator: Translator) -> None:
+    for text, options in (
+        ("I love you 😍. Where is the station?", {}),
+        ("<p>I am <b>here</b>.</p>\n<p>Where is the <i>station</i>?</p>", {"format": "html"}),
+        ("> *I* am here. &amp; Where is the [station](u)?", {"format": "markdown"}),
+    ):
+        found = translator.translate(text, alignment=True, beam_size=4, **options)
+        words = {
+            (text[link.source_start : link.source_end], found.text[link.target_start : link.target_end])
+            for link in found.alignment
+        }
+        assert {("Where", "Wo"), ("station", "Bahnhof")} <= words, found.text
+        assert translator.translate(text, beam_size=4, **options).alignment == ()

@@ -58,6 +58,7 @@ def planned(
     decoding: DecodingOptions | None = None,
     capitals: Capitals | None = None,
     attributes: bool = False,
+    places: bool = False,
 ) -> Document:
     """The parts of a text."""
     protection = Protection(
@@ -65,6 +66,7 @@ def planned(
         STAND_INS,
         decoding or DecodingOptions(),
         keeps_placeholders=placeholders,
+        keeps_places=places,
         glossary=glossary,
         capitals=capitals,
     )

@@ -73,6 +73,22 @@ def test_translated_text_is_escaped() -> None:
     assert translated("<p>a word</p>", translate=lambda _: "<b> & co") == "<p>&lt;b&gt; &amp; co</p>"
 
 
+def test_a_tag_without_words_stays_at_the_word_that_it_touches() -> None:
+    links = [Link(0, 3, 0, 3), Link(4, 9, 4, 8), Link(10, 12, 9, 12), Link(13, 16, 13, 16)]
+    found = translated("<p>The house<wbr> is red</p>", translate=lambda _: "Das Haus ist rot", links=lambda _: links)
+    assert found == "<p>Das Haus<wbr> ist rot</p>"
+
+
+def test_tags_among_signs_stay_where_they_are() -> None:
+    found = translated("Ende! &copy <b><ruby>--&gt; 5</ruby></b>", links=lambda _: [])
+    assert found == "Ende! © <b><ruby>--&gt; 5</ruby></b>"
+
+
+def test_tags_around_the_mark_of_an_item_stay_around_it() -> None:
+    found = translated("<p><b>1.</b> Open <i>the door</i></p><p><b>2. Close</b> it</p>", translate=str.upper)
+    assert found == "<p><b>1.</b> OPEN <i>THE DOOR</i></p><p><b>2. CLOSE</b> IT</p>"
+
+
 WORDS = st.sampled_from(["red", "house. ", " and", "&lt;", "&nbsp;x", "Ende! ", "  ", "\n", "5 km", "<", "&", "﻿", "￼"])
 _PAIRS = ["<b>", "</b>", "<i class=x>", "</i>", "<p>", "</p>", "<code>", "</code>", "<a href='?a>b'>", "</a>"]
 _OTHERS = ["<br>", "<!--x-->", "<img src=x>", "<div>", "</div>", "<script>", "</script>", "<span translate=no>", "</span>"]

@@ -110,6 +110,7 @@ def test_emphasis_goes_where_its_words_go() -> None:
         ("1. first", r"1\. first"),
         ("# no title", r"\# no title"),
         ("- no item", r"\- no item"),
+        ("* no item", r"\* no item"),
         ("> no quote", r"\> no quote"),
         ("<b> &amp; [x](y)", r"\<b> \&amp; \[x\](y)"),
         ("a\\*b c\\d", r"a\\\*b c\d"),
@@ -119,6 +120,20 @@ def test_signs_of_a_translation_are_only_text(said: str, written: str) -> None:
     found = translated("words", "markdown", lambda _: said, lambda _: [], placeholders=False)
     assert found == written
     assert PARSER.render(found) == f"<p>{said.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')}</p>\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("Two lines\nbefore\n| Head | Two |\n|--|--|\n| a | b |", ["Two lines before", "Head", "Two", "a", "b"]),
+        ("| Head |\n|--|\n    code", ["Head"]),
+        ("1.\n\n    code", []),
+        ("1.\n   an item\n\n   goes on", ["an item", "goes on"]),
+    ],
+)
+def test_what_is_text_is_what_the_parser_says(source: str, parts: list[str]) -> None:
+    assert [part.text for part in planned(source, "markdown").parts] == parts
+    assert structure(translated(source, "markdown", loud)) == structure(source)
 
 
 def test_titles_of_links_are_translated_when_asked_for() -> None:
@@ -138,6 +153,10 @@ SIGNS += [
     "  \n",
     "    ",
     "~~",
+    "*",
+    "| a | b |\n|:-:|--|\n| c | d |\n",
+    "![i](x.png 't')",
+    "    code\n",
     "<!--",
     "-->",
     "![",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.serving.process.requests import TextState
-from dragoman.serving.text.document import Document, Part
+from dragoman.serving.text.document import Document, Part, Restored
 from dragoman.serving.text.stream import TextStream
 
 
@@ -43,7 +43,7 @@ def test_chunks_are_the_document_in_its_order(data: st.DataObject, tokens: list[
 
 
 def test_a_part_in_which_something_is_restored_is_one_chunk() -> None:
-    parts = (Part("x", restore=lambda translation, links: f"<b>{translation}</b>"), Part("y"))
+    parts = (Part("x", restore=lambda translation, links: Restored(f"<b>{translation}</b>", ())), Part("y"))
     stream = TextStream(Document(parts, ("", " ", "")), decode)
     assert [stream.decided(0, [1, 1]), stream.decided(1, [2, 2])] == ["", ""]
     assert stream.finished(0, "<b>a</b>") == "<b>a</b> b"

@@ -66,10 +66,10 @@ def test_sentences_are_joined_with_their_own_spacing() -> None:
 def test_sentences_of_a_language_without_spaces_get_them_in_one_that_has_them(text: str, gaps: tuple[str, ...]) -> None:
     document = planned(text, len, 50, language="zh", spaced=True)
     assert document.gaps == gaps
-    assert planned(text, len, 50, language="zh").gaps == tuple(
-        "" if gap == " " and at in document.added else gap for at, gap in enumerate(gaps)
-    )
-    assert sum(map(document.source_gap, range(len(gaps)))) + sum(len(part.text) for part in document.parts) == len(text)
+    places = [0, *(place for part in document.parts for place in part.source), len(text)]
+    between = tuple(text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
+    assert planned(text, len, 50, language="zh").gaps == between
+    assert [text[slice(*part.source)] for part in document.parts] == [part.text for part in document.parts]
 
 
 def test_a_long_sentence_of_a_language_without_spaces_gets_them_at_its_clauses() -> None:
@@ -80,11 +80,32 @@ def test_a_long_sentence_of_a_language_without_spaces_gets_them_at_its_clauses()
 
 @pytest.mark.parametrize("segmentation", ["sentence", "line"])
 def test_marks_of_lists_and_headings_stay_as_they_are(segmentation: str) -> None:
-    text = "# A list\n- One item\n  * Another - with a dash\n> Quoted\n•  Dot\n-5 degrees\n- \n---"
+    text = (
+        "# A list\n- One item\n  * Another - with a dash\n> Quoted\n>>> Quoted again\n> - An item\n"
+        "•  Dot\n-5 degrees\n- \n---\n"
+        "1. First\n 2) Second\n(3) Third\n1.2. Fourth\nb) Last\n- [x] Done\n[10:23] At once\n5 apples"
+    )
     document = planned(text, words, 9, segmentation=segmentation)
-    expected = ("A list", "One item", "Another - with a dash", "Quoted", "Dot", "-5 degrees")
+    expected = ("A list", "One item", "Another - with a dash", "Quoted", "Quoted again", "An item", "Dot", "-5 degrees")
+    expected += ("First", "Second", "Third", "Fourth", "Last", "Done", "At once", "5 apples")
     assert tuple(part.text for part in document.parts) == expected
     assert joined(document, expected) == text
+
+
+def test_a_date_and_a_decimal_are_no_marks_of_lists() -> None:
+    assert planned("5. 10. 2020 war ein Tag.", words, 9, language="de").parts[0].text == "5. 10. 2020 war ein Tag."
+    assert planned("1.5 apples.", words, 9).parts[0].text == "1.5 apples."
+
+
+def test_cells_between_tabs_are_translated_one_by_one() -> None:
+    document = planned("\tName\tThe age\r\nTom\t\t25", words, 9)
+    assert [part.text for part in document.parts] == ["Name", "The age", "Tom"]
+    assert document.gaps == ("\t", "\t", "\r\n", "\t\t25")
+
+
+def test_a_wide_mark_of_an_item_has_no_space_behind_it() -> None:
+    document = planned("・駅はどこですか。\n・ここです。そこです。", len, 20, language="ja", spaced=True)
+    assert document.gaps == ("・", "\n・", " ", "")
 
 
 def test_a_single_item_is_an_item() -> None:
@@ -190,6 +211,9 @@ HOSTILE = {
     "spaced closing quotes": ". »" * 1650,
     "opening quotes": "“ " * 2500,
     "list markers": "1. " * 1650,
+    "quotes": ">" * 5000,
+    "quotes and spaces": "> " * 2500,
+    "tabs": "a\t" * 2500,
     "questions": "a? B! " * 830,
 }
 

@@ -21,7 +21,7 @@ from dragoman.serving.process.options import OptionsReader, RequestOptions
 from dragoman.serving.process.settings import EngineOptions, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.text.capitals import Capitals
-from dragoman.serving.text.document import Document, Part
+from dragoman.serving.text.document import Document, Part, PlainBlock
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.formats import blocks_of
 from dragoman.serving.text.glossary import read_glossary
@@ -112,7 +112,7 @@ class LoadedBundle:
             or not self._remembered_measure(len(options.language_tokens)).fits(text)
         ):
             return None
-        return Document((Part(text),), _NO_GAPS)
+        return Document((PlainBlock(text).part(0, len(text)),), _NO_GAPS)
 
     def plan_whole(self, text: str, options: RequestOptions) -> Document:
         """The text as one part, as it is; InvalidRequest when it is longer than the model takes."""
@@ -146,6 +146,7 @@ class LoadedBundle:
             self.stand_ins,
             options.decoding,
             keeps_placeholders=options.placeholders,
+            keeps_places=options.alignment or bool(options.alternatives_at),
             glossary=self.glossaries.of(options.glossary),
             capitals=self._capitals(options) if options.capitals else None,
             can_enforce=self.engine.can_enforce_phrases and self.widest_beam > 1,

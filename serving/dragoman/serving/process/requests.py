@@ -51,13 +51,11 @@ class TextState:
         self._finish, self._source_tokens = "eos", 0
         self._checks: dict[int, SentenceCheck] = {}
         self._suspicious = 0
-        self._source_start = 0  # of the next part in the text, if parts stand in it as they are
         self._aligned = False
 
     def plan(self, document: Document, num_hypotheses: int) -> None:
         """These are the parts; nothing of them is back."""
         self.document = document
-        self._source_start = document.start + len(document.gaps[0])
         self._columns = [JoinedHypothesis(document.gaps[0]) for _ in range(num_hypotheses)]
 
     def take(
@@ -75,13 +73,12 @@ class TextState:
             if len(self._checks) < _MOST_CHECKS:
                 self._checks[part] = check
         source = self.document.parts[part]
-        self._aligned = self._aligned or bool(links)
+        self._aligned = self._aligned or bool(links and source.places)
         found = []
         for rank, one in enumerate(sequence.hypotheses):
             linked = links[rank] if links else ()
-            text = source.restored(decode(one.tokens), linked)
-            kept = linked if source.restore is None else ()  # who restores a part moves its characters
-            found.append(TextHypothesis(text, one.score, len(one.tokens), kept))
+            text, moved = source.aligned(decode(one.tokens), linked)
+            found.append(TextHypothesis(text, one.score, len(one.tokens), moved))
         if self.asked is not None and sequence.forced and source.restore is None:
             best = sequence.forced[0]
             figures = (best.log_probs, best.best_tokens, best.best_log_probs)
@@ -122,15 +119,15 @@ class TextState:
 
     def _join(self, hypotheses: Sequence[TextHypothesis]) -> None:
         """Hypothesis n of the text is made of hypothesis n of each part, or of the part's last one."""
-        source_end = self._source_start + len(self.document.parts[self._joined].text)
         if self.asked is not None:
             start, length = self._columns[0].length, len(hypotheses[0].text)
-            self.asked.look(start, length, (self._source_start, source_end), self._read.pop(self._joined, None))
+            source_start, source_end = self.document.parts[self._joined].source
+            source = self.document.start + source_start, self.document.start + source_end
+            self.asked.look(start, length, source, self._read.pop(self._joined, None))
         self._joined += 1
         self._width = max(self._width, len(hypotheses))
         for rank, column in enumerate(self._columns):
-            column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined], self._source_start)
-        self._source_start = source_end + self.document.source_gap(self._joined)
+            column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined], self.document.start)
 
 
 def _together(one: Timings, other: Timings) -> Timings:

@@ -14,7 +14,7 @@ from dragoman.serving.engine import ForcedTarget, Forcing
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.text.alternatives import token_texts
-from dragoman.serving.text.document import Document
+from dragoman.serving.text.document import Document, Restored
 from dragoman.serving.text.fitting import longest_text
 
 __all__ = ["Scoring", "options_of_scores"]
@@ -50,7 +50,7 @@ class Scoring:
         """The text as one part; its "translation" is the target as the caller wrote it."""
         document = self._bundle.plan_whole(text, options)
         (part,) = document.parts
-        return dataclasses.replace(document, parts=(dataclasses.replace(part, restore=lambda *_: target),))
+        return dataclasses.replace(document, parts=(dataclasses.replace(part, restore=lambda *_: Restored(target, ())),))
 
     def forcing(self, target: str, which: str, options: RequestOptions) -> tuple[DecodingOptions, Forcing]:
         """What the engine is asked. A forced first token is a part of the target, as in the loss of its training."""

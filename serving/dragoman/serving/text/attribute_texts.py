@@ -37,9 +37,17 @@ class AttributeTexts:
         self._texts: dict[str, str] = {}
         self._open: str | None = None
         self._pieces: list[str] = []
+        self.shifts: list[tuple[int, int]] = []
+        """Of the last stretch: behind these of its characters others stand so much further on."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what follows is the text of an attribute."""
+        return self._open is not None
 
     def placed(self, chunk: str) -> str:
         """The next stretch of the document as it is sent; marks are never cut in two."""
+        self.shifts = []
         if self._open is None and _OPENING not in chunk and _REFERENCE not in chunk:
             return chunk
         sent: list[str] = []
@@ -54,5 +62,6 @@ class AttributeTexts:
                 self._open = mark.group(1)
             else:
                 sent.append(self._texts.pop(mark.group(1), ""))
+                self.shifts.append((mark.start(), len(sent[-1]) - len(mark.group())))
         (sent if self._open is None else self._pieces).append(chunk[done:])
         return "".join(sent)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dragoman.search import DecodingOptions
 from dragoman.serving.text.links import Link
+from dragoman.serving.text.places import Places, Run, Span, Stretch, moved_links
 
-__all__ = ["Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "plain_text"]
+__all__ = ["Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "Restored", "plain_text"]
 
-Restore = Callable[[str, Sequence[Link]], str]
-"""The translation of a part, and its alignment: what stands for the part in the joined text."""
+
+class Restored(NamedTuple):
+    """What stands for a part in the joined text, and where in it the translation is."""
+
+    text: str
+    stretches: Sequence[Stretch]
+
+
+Restore = Callable[[str, Sequence[Link]], Restored]
+"""The translation of a part, and its alignment: what becomes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +31,14 @@ class Part:
 
     `decoding`: DecodingOptions of this part alone, over those of the request. `restore` gets the translation; without it
     the translation is what is joined. It gets links only if `needs_links`, which costs a pass through the decoder.
+    `places`: where its characters stand in the request's text; none where nobody asks.
     """
 
     text: str
     decoding: Mapping[str, object] | None = None
     needs_links: bool = False
     restore: Restore | None = None
+    places: Sequence[Run] = ()
 
     def options(self, of_request: DecodingOptions) -> DecodingOptions:
         """What the search of this part is asked for."""
@@ -35,7 +46,22 @@ class Part:
 
     def restored(self, translation: str, links: Sequence[Link] = ()) -> str:
         """What stands for the part in the joined text."""
-        return translation if self.restore is None else self.restore(translation, links)
+        return translation if self.restore is None else self.restore(translation, links).text
+
+    def aligned(self, translation: str, links: Sequence[Link]) -> tuple[str, tuple[Link, ...]]:
+        """The same, and the links between it and the request's text, where its places are known."""
+        if self.restore is None:
+            return translation, moved_links(links, self.places, (Run(0, len(translation), 0, len(translation)),))
+        restored = self.restore(translation, links)
+        if not (links and self.places):
+            return restored.text, ()
+        runs = Places(translation, restored.stretches).runs(0, len(translation))
+        return restored.text, moved_links(links, self.places, runs)
+
+    @property
+    def source(self) -> Span:
+        """Where it stands in the request's text."""
+        return (self.places[0].place, self.places[-1].place + self.places[-1].extent) if self.places else (0, 0)
 
 
 class Block(Protocol):
@@ -65,7 +91,7 @@ class PlainBlock:
 
     def part(self, start: int, end: int) -> Part:
         """Nothing was taken out, so nothing is put back."""
-        return Part(self.text[start:end])
+        return Part(self.text[start:end], places=(Run(0, end - start, start, end - start),))
 
 
 def plain_text(text: str) -> Blocks:
@@ -78,16 +104,10 @@ class Document:
     """Parts to translate, each within the model's limit, and the source around them: one gap more than parts.
 
     `lead` is what every part needs before it: a language token that the text began with (`>>deu<<`), and a task's prefix.
-    `start`: the character of the text where the first gap begins, behind the language token. `added`: numbers of gaps that
-    are a space which the text does not have: languages without spaces have none between sentences, either.
+    `start`: the character of the text behind the language token, which places count from.
     """
 
     parts: tuple[Part, ...]
     gaps: tuple[str, ...]
     lead: str = ""
     start: int = 0
-    added: frozenset[int] = frozenset()
-
-    def source_gap(self, number: int) -> int:
-        """How many characters of the text this gap is."""
-        return 0 if number in self.added else len(self.gaps[number])

@@ -35,31 +35,31 @@ def blocks_of(
     if text_format == "text":
         return Blocks(((yield from protection.block(Draft.of_text(text))),), ("", ""))
     tokens = yield from _READERS[text_format](text)
-    texts, gaps = yield from marked_texts(tokens, translates_attributes=translates_attributes)
+    texts, gaps, length = yield from marked_texts(tokens, translates_attributes=translates_attributes)
     blocks = []
     for number, marked in enumerate(texts):
         if number % 20 == 19 or len(marked.items) > _LONG:
             yield
-        draft = _draft(marked)
+        draft = _draft(marked, knows_places=length == len(text))  # XLIFF has its segments twice
         blocks.append((yield from protection.block(draft)))
     return Blocks(tuple(blocks), tuple(gaps))
 
 
-def _draft(marked: MarkedText) -> Draft:
+def _draft(marked: MarkedText, *, knows_places: bool) -> Draft:
     """Any white space is one space, as browsers show it, unless it means something."""
     style = marked.style
-    draft = Draft(write=style.write)
+    draft = Draft(write=style.write, knows_places=knows_places)
     places: dict[int, int] = {}  # of items among the draft's tags
     before: object = None
-    for at, item in enumerate(marked.items):
+    for at, (item, source) in enumerate(zip(marked.items, marked.sources, strict=True)):
         if isinstance(item, str):
             shown = item if style.keeps_space else _SPACE.sub(" ", item)
             is_double = shown.startswith(" ") and draft.ends_in_space and not style.keeps_space
             if is_double and isinstance(before, MarkupToken) and before.kind is Kind.ASIDE:
                 draft.end_tag_in_space()  # an image between two words
-            draft.add_text(shown[1:] if is_double else shown)
+            draft.add_text(shown[1:] if is_double else shown, source)
         elif isinstance(item, Opaque):
-            draft.add_opaque(item.raw)
+            draft.add_opaque(source)
         else:
             places[at] = draft.add_tag(item.raw, needs_words=item.needs_words)
         before = item

@@ -26,10 +26,10 @@ INLINE = names("""
 """)
 _EMPTY = names("area base basefont br col embed frame hr img input keygen link meta param source track wbr")
 _KEPT = names("""
-    applet audio canvas code iframe kbd math noembed noframes object pre samp script style svg template textarea tt var
-    video xmp
+    applet audio canvas code iframe kbd math noembed noframes object plaintext pre samp script style svg template textarea tt
+    var video xmp
 """)
-_RAW = names("script style xmp iframe noembed noframes title textarea")
+_RAW = names("script style xmp iframe noembed noframes title textarea plaintext")
 """Elements that have no elements in them."""
 
 
@@ -111,5 +111,7 @@ def _behind(source: str, mark: str, start: int) -> int:
 
 def _raw_end(source: str, start: int, name: str) -> int:
     """Where the end tag of an element without elements begins."""
+    if name == "plaintext":  # nothing ends it
+        return len(source)
     found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(source, start)
     return len(source) if found is None else found.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.serving.text.attribute_texts import AttributeTexts
@@ -25,21 +26,27 @@ class TextHypothesis:
 class JoinedHypothesis:
     """One hypothesis of a text, as it grows."""
 
-    __slots__ = ("_length", "_links", "_only_score", "_pieces", "_tokens", "_weighted")
+    __slots__ = ("_attributes", "_length", "_links", "_only_score", "_pieces", "_tokens", "_weighted")
 
     def __init__(self, gap: str) -> None:
-        self._pieces, self._length = [gap], len(gap)
+        self._attributes = AttributeTexts()
+        self._pieces = [self._attributes.placed(gap)]
+        self._length = len(self._pieces[0])
         self._links: list[str] = []
         self._tokens, self._weighted = 0, 0.0
         self._only_score: float | None = None
 
     def add(self, part: TextHypothesis, gap: str, source_start: int = 0) -> None:
-        """The next part, whose source begins at `source_start`, and what stands behind it."""
-        if part.links:
-            self._links.append(", ".join(link.moved(source_start, self._length).json() for link in part.links))
-        self._length += len(part.text) + len(gap)
+        """The next part, and what stands behind it; links count the source's characters from `source_start`."""
+        is_attribute = self._attributes.is_open
+        text = self._attributes.placed(part.text)
+        if part.links and not is_attribute:  # where an attribute will stand is not known yet
+            links = _shifted(part.links, self._attributes.shifts)
+            self._links.append(", ".join(link.moved(source_start, self._length).json() for link in links))
+        gap = self._attributes.placed(gap)
+        self._length += len(text) + len(gap)
         self._only_score = part.score if len(self._pieces) == 1 else None
-        self._pieces += (part.text, gap)
+        self._pieces += (text, gap)
         self._tokens += part.tokens
         self._weighted += part.score * part.tokens
 
@@ -51,5 +58,15 @@ class JoinedHypothesis:
     def whole(self) -> TextHypothesis:
         """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
         score = self._weighted / max(self._tokens, 1) if self._only_score is None else self._only_score
-        text = AttributeTexts().placed("".join(self._pieces))
-        return TextHypothesis(text, score, self._tokens, alignment=f"[{', '.join(self._links)}]")
+        return TextHypothesis("".join(self._pieces), score, self._tokens, alignment=f"[{', '.join(self._links)}]")
+
+
+def _shifted(links: Sequence[Link], shifts: Sequence[tuple[int, int]]) -> Sequence[Link]:
+    """Links into a text to which something was added."""
+    if not shifts:
+        return links
+
+    def moved(at: int) -> int:
+        return at + sum(more for behind, more in shifts if behind < at)
+
+    return [Link(link.source_start, link.source_end, moved(link.target_start), moved(link.target_end)) for link in links]

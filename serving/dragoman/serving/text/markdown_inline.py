@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dragoman.serving.text.attributes import is_attribute_text
 from dragoman.serving.text.html_tokens import html_tokens
+from dragoman.serving.text.markdown_blocks import normalized
 from dragoman.serving.text.markdown_emphasis import Signs, match_signs, signs_at
-from dragoman.serving.text.markdown_lines import normalized
 from dragoman.serving.text.markdown_text import MARKDOWN_TITLE, unescaped, unescaped_slowly
 from dragoman.serving.text.markup_tokens import AttributeText, Kind, MarkupToken, Style
 

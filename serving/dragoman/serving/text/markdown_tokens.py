@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from dragoman.serving.text.html_tokens import html_tokens
+from dragoman.serving.text.markdown_blocks import MarkdownBlock, markdown_blocks
 from dragoman.serving.text.markdown_inline import inline_tokens
-from dragoman.serving.text.markdown_lines import MarkdownBlock, markdown_blocks
 from dragoman.serving.text.markdown_text import MARKDOWN_CELL, MARKDOWN_TEXT
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken
 

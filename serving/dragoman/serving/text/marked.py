@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Part
+from dragoman.serving.text.origin import Origin
 from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER, Restorer, Tag
 from dragoman.serving.text.slots import Atom
 
@@ -36,12 +37,14 @@ class MarkedBlock:
         write: Callable[[str], str] = str,
         options: PartOptions | None = None,
         capitals: Capitals | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.text = text
         self._tags, self._atoms = tags, atoms
         self._write, self._options, self._capitals = write, options, capitals
         self._tag_places = [tag.at for tag in tags]
         self._atom_places = [atom.start for atom in atoms]
+        self._origin = origin
         self._last = len(text.rstrip())
         self._next_tag = 0
 
@@ -67,11 +70,13 @@ class MarkedBlock:
             if lowered is not None:
                 text, write = lowered, _InCapitals(self._capitals, write)
         decoding = self._options(text, [text[atom.start : atom.end] for atom in stand_ins]) if self._options else None
+        places = () if self._origin is None else self._origin.places(start, end)
         if not own and not stand_ins and write is str:
-            return Part(text, decoding)
+            return Part(text, decoding, places=places)
         is_inside = any(0 < tag.at < len(text) for tag in own)
         may_swap = len({atom.raw for atom in stand_ins}) > 1
-        return Part(text, decoding, needs_links=is_inside or may_swap, restore=Restorer(text, own, stand_ins, write))
+        restore = Restorer(text, own, stand_ins, write)
+        return Part(text, decoding, needs_links=is_inside or may_swap, restore=restore, places=places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from dragoman.serving.text.attribute_texts import closing, opening, reference
 from dragoman.serving.text.markup_tokens import HTML_TEXT, AttributeText, Kind, MarkupToken, Style, element_end
+from dragoman.serving.text.places import Source
 
 __all__ = ["MarkedText", "Opaque", "marked_texts"]
 
@@ -32,17 +33,18 @@ Item = str | Opaque | MarkupToken
 
 @dataclass(slots=True)
 class MarkedText:
-    """A block: its items in order, and for each tag its partner's place among them."""
+    """A block: its items in order, where they stand in the source, and for each tag its partner's place among them."""
 
     items: list[Item] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
     partners: dict[int, int] = field(default_factory=dict)
     style: Style = HTML_TEXT
 
 
 def marked_texts(
     tokens: Sequence[MarkupToken], *, translates_attributes: bool = False
-) -> Generator[None, None, tuple[list[MarkedText], list[str]]]:
-    """The blocks of a document, and the source around them: one gap more than blocks.
+) -> Generator[None, None, tuple[list[MarkedText], list[str], int]]:
+    """The blocks of a document, the source around them (one gap more than blocks), and how many characters the tokens have.
 
     A translated attribute is a block before the one that its tag stands in (`attribute_texts`).
     """
@@ -55,17 +57,19 @@ def marked_texts(
         raw = builder.with_references(token) if token.attributes else token.raw
         if token.kind is Kind.OPEN and token.is_kept:
             end = yield from element_end(tokens, at)
-            whole = "".join((raw, *(one.raw for one in tokens[at + 1 : end])))
-            builder.add(whole, None if token.is_block else Opaque(whole), token)
+            rest = "".join([one.raw for one in tokens[at + 1 : end]])
+            source = builder.source(raw + rest, len(token.raw) + len(rest))
+            builder.add(source, None if token.is_block else Opaque(source.raw), token)
             at = end
         else:
-            builder.add(raw, None if token.is_block else _item(token, raw), token)
+            source = builder.source(raw, len(token.raw))
+            builder.add(source, None if token.is_block else _item(token, raw), token)
             at += 1
         if len(builder.items) >= _MOST_ITEMS:
             builder.end_block()
             yield
     builder.end_block()
-    return builder.blocks, [*builder.gaps, "".join(builder.gap)]
+    return builder.blocks, [*builder.gaps, "".join(builder.gap)], builder.place
 
 
 def _item(token: MarkupToken, raw: str) -> Item:
@@ -83,7 +87,8 @@ class _Builder:
         self.blocks: list[MarkedText] = []
         self.gaps: list[str] = []
         self.gap: list[str] = []  # source since the last block
-        self.items: list[tuple[str, Item]] = []  # of the block that goes on, with their source
+        self.items: list[tuple[Source, Item]] = []  # of the block that goes on
+        self.place = 0  # of what is added next
         self._style: Style | None = None
         self._translates_attributes = translates_attributes
         self._attributes: list[tuple[int, AttributeText]] = []  # of the block that goes on
@@ -102,26 +107,31 @@ class _Builder:
             self._named, done = self._named + 1, text.end
         return "".join((*pieces, source[done:])) if pieces else token.raw
 
-    def add(self, raw: str, item: Item | None, token: MarkupToken) -> None:
-        """`item` of the block that goes on; without one the block ends, and `raw` stands behind it."""
+    def source(self, raw: str, extent: int) -> Source:
+        """Of what follows in the document."""
+        self.place += extent
+        return Source(raw, self.place - extent, extent)
+
+    def add(self, source: Source, item: Item | None, token: MarkupToken) -> None:
+        """`item` of the block that goes on; without one the block ends, and its source stands behind it."""
         if item is None:
             self.end_block()
             self._attributes, self._own = self._own, []
             self._put_attributes()
-            self.gap.append(raw)
+            self.gap.append(source.raw)
             return
         if self._own:
             self._attributes += self._own
             self._own = []
         if self._style is None and token.kind is Kind.TEXT:
             self._style = token.style
-        self.items.append((raw, item))
+        self.items.append((source, item))
 
     def _put_attributes(self) -> None:
         """The texts of attributes come before what their tags stand in."""
         for name, text in self._attributes:
             self.gap.append(opening(name))
-            self.blocks.append(MarkedText([text.text.strip()], {}, text.style))
+            self.blocks.append(MarkedText([text.text.strip()], [Source("")], {}, text.style))
             self.gaps.append("".join(self.gap))
             self.gap = [closing()]
         self._attributes = []
@@ -132,7 +142,7 @@ class _Builder:
         style, self._style = self._style or HTML_TEXT, None
         self._put_attributes()
         if not any(isinstance(item, str) and _WORD.search(item) for _, item in items):
-            self.gap += [raw for raw, _ in items]
+            self.gap += [source.raw for source, _ in items]
             return
         partners = _partners([item for _, item in items])
         worded = [at for at, (_, item) in enumerate(items) if _is_content(item)]
@@ -142,21 +152,22 @@ class _Builder:
             if not inside:
                 break
             first, last = (min([first, *(partners[at] for at in inside)]), max([last, *(partners[at] for at in inside)]))
-        self.gap += [raw for raw, _ in items[:first]]
-        raw_first, text = items[first]
-        if isinstance(text, str) and (stripped := _SPACE.match(raw_first)):
+        self.gap += [source.raw for source, _ in items[:first]]
+        (raw, place, extent), text = items[first]
+        if isinstance(text, str) and (stripped := _SPACE.match(raw)):
             self.gap.append(stripped.group())
-            items[first] = (raw_first[stripped.end() :], text.lstrip(" \t\n\r\f"))
-        raw_last, text = items[last]
+            space = stripped.end()
+            items[first] = Source(raw[space:], place + space, extent - space), text.lstrip(" \t\n\r\f")
+        (raw, place, extent), text = items[last]
         after = ""
-        if isinstance(text, str) and (trailing := len(raw_last) - len(raw_last.rstrip(" \t\n\r\f"))):
-            after = raw_last[-trailing:]
-            items[last] = (raw_last[:-trailing], text.rstrip(" \t\n\r\f"))
-        kept = [item for _, item in items[first : last + 1]]
+        if isinstance(text, str) and (space := len(raw) - len(raw.rstrip(" \t\n\r\f"))):
+            after = raw[-space:]
+            items[last] = Source(raw[:-space], place, extent - space), text.rstrip(" \t\n\r\f")
+        sources, kept = zip(*items[first : last + 1], strict=True)
         own = {at - first: partner - first for at, partner in partners.items() if first <= at <= last}
-        self.blocks.append(MarkedText(kept, own, style))
+        self.blocks.append(MarkedText(list(kept), list(sources), own, style))
         self.gaps.append("".join(self.gap))
-        self.gap = [after, *(raw for raw, _ in items[last + 1 :])]
+        self.gap = [after, *(source.raw for source, _ in items[last + 1 :])]
 
 
 def _is_content(item: Item) -> bool:

@@ -41,8 +41,12 @@ class Placing:
         return self._known[start, end]
 
     def point(self, at: int) -> int:
-        """Where something between two words of the source belongs: before what follows it there, or behind what precedes."""
+        """Where something between two words of the source belongs: behind what it touches, or before what follows."""
         following = bisect.bisect_right(self._source_starts, at)
+        if following and self._source_words[following - 1][1] == at:
+            found = self.range(*self._source_words[following - 1])
+            if found is not None:
+                return found[1]
         if following and self._source_words[following - 1][1] > at:
             following -= 1  # it stands in a word
         if at <= self._source_words[0][0]:

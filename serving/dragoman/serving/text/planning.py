@@ -15,18 +15,31 @@ from dragoman.bundle.records import Segmentation
 from dragoman.errors import InvalidRequest
 from dragoman.serving.text.document import Block, Blocks, Document, Part
 from dragoman.serving.text.fitting import Measure, pieces
+from dragoman.serving.text.links import Link
 from dragoman.serving.text.sentence_rules import CLOSING
 from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentence_spans, stripped_span
 
 __all__ = ["Splitting", "is_plain_sentence", "plan_document"]
 
 _Span = tuple[int, int]
-_LIST_MARK = re.compile(r"(?:[-*•‣◦▪·–—>]|#{1,6})[ \t\u00a0]+(?=[^\w\s]*\w)|・(?=\w)")
-"""Models drop them, or make words of them."""
+_LIST_MARK = re.compile(
+    r"""
+    (?: (?:>[ \t\u00a0]{0,8}){1,32} (?: [-*+•‣◦▪·–—][ \t\u00a0]+ )?  # quoted mail
+      | (?:[-*+•‣◦▪·–—]|[#]{1,6})[ \t\u00a0]+ )
+    (?: \[[ xX]?\][ \t]+ )?  # a task
+    (?=[^\w\s]{0,20}\w)
+    | (?: \d{1,3}(?:\.\d{1,3}){0,3}[.)] | \((?:\d{1,3}|[a-z]|[ivx]{2,5})\) | [a-z]\) | \[\d[\d:.,/ -]{0,20}\] )
+      [ \t\u00a0]+ (?=[^\w\s]{0,20}[^\W\d])
+    | ・(?=\w)
+    """,
+    re.VERBOSE,
+)
+"""Of an item, a heading, a quotation or a message in a chat. Models drop them, or make words of them."""
 _LETTER = re.compile(r"[^\W\d_]")
 """What has none, such as 42 or ***, is the same in every language; models answer it with words."""
 _FEW = 8
-_CLOSING = f"{CLOSING}…‥"
+_CLOSING = f"{CLOSING}…‥・"
+"""Behind a sentence, or before the next: the mark of an item, which has no space behind it."""
 _SHORT = 512
 """Characters. A longer text is worth looking for sentences in."""
 
@@ -78,13 +91,17 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             yield
         if found is None:
             continue
-        span = _behind_list_mark(text, end, found)
+        span = found
+        if (mark := _list_mark(text, end, found)) is not None:
+            marked = next(stripped_span(text, found[0], mark))
+            document.skip(text[end : found[0]] + _as_it_is(block.part(*marked)))
+            span, end = (mark, found[1]), marked[1]
         if splitting.segmentation != "none" and _LETTER.search(text, *span) is None:
-            document.skip(text[end : span[0]] + block.part(*span).restored(text[slice(*span)]))
+            document.skip(text[end : span[0]] + _as_it_is(block.part(*span)))
             end = span[1]
             continue
         if measure.fits(text[slice(*span)]):
-            document.add(_gap(text, end, span[0], splitting), block.part(*span), span[0] - end)
+            document.add(_gap(text, end, span[0], splitting), block.part(*span))
             end = span[1]
             continue
         if splitting.refuse_long:
@@ -96,17 +113,22 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             if piece is None:
                 yield
             else:
-                document.add(_gap(text, end, piece[0], splitting), block.part(*piece), piece[0] - end)
+                document.add(_gap(text, end, piece[0], splitting), block.part(*piece))
                 end = piece[1]
     document.skip(text[end:])
 
 
-def _behind_list_mark(text: str, end: int, span: _Span) -> _Span:
-    """A sentence that begins a line, without what marks the line as an item of a list, a heading or a quotation."""
-    start, stop = span
-    begins_line = not end or "\n" in text[end:start] or "\r" in text[end:start]
-    mark = _LIST_MARK.match(text, start, stop) if begins_line else None
-    return span if mark is None else (mark.end(), stop)
+def _as_it_is(part: Part) -> str:
+    """What stands for a part that is not translated: every character of it is where it was."""
+    places = range(len(part.text) if part.needs_links else 0)
+    return part.restored(part.text, [Link(at, at + 1, at, at + 1) for at in places])
+
+
+def _list_mark(text: str, end: int, span: _Span) -> int | None:
+    """Behind what marks a line as an item of a list, a heading or a quotation, where a sentence begins the line."""
+    begins_line = not end or "\n" in text[end : span[0]] or "\r" in text[end : span[0]]
+    mark = _LIST_MARK.match(text, *span) if begins_line else None
+    return None if mark is None else mark.end()
 
 
 def _gap(text: str, end: int, start: int, splitting: Splitting) -> str:
@@ -135,25 +157,22 @@ class _Builder:
         self._parts: list[Part] = []
         self._gaps: list[str] = []
         self._gap: list[str] = []
-        self._added: set[int] = set()
 
     def skip(self, gap: str) -> None:
         """Source that stays as it is."""
         self._gap.append(gap)
 
-    def add(self, gap: str, part: Part, characters: int) -> None:
-        """The next part, and what stands before it, which is so many characters of the source."""
+    def add(self, gap: str, part: Part) -> None:
+        """The next part, and what stands before it."""
         if len(self._parts) == self._most_parts:
             raise InvalidRequest(
                 f"a text has more than {self._most_parts} sentences, which is all that can be decoded together; "
                 "send it in pieces"
             )
-        if gap and not characters:
-            self._added.add(len(self._parts))
         self._gaps.append("".join((*self._gap, gap)))
         self._gap = []
         self._parts.append(part)
 
     def built(self, gap: str) -> Document:
         gaps = (*self._gaps, "".join((*self._gap, gap)))
-        return Document(tuple(self._parts), gaps, self._lead, added=frozenset(self._added))
+        return Document(tuple(self._parts), gaps, self._lead)

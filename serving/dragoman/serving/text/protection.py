@@ -11,7 +11,9 @@ from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Block, PlainBlock
 from dragoman.serving.text.glossary import Glossary
 from dragoman.serving.text.marked import MarkedBlock
+from dragoman.serving.text.origin import Origin, Replaced
 from dragoman.serving.text.placeholders import placeholder_spans
+from dragoman.serving.text.places import Source, Stretch
 from dragoman.serving.text.restoring import Tag
 from dragoman.serving.text.slots import Atom
 from dragoman.serving.text.stand_ins import StandIns
@@ -32,7 +34,9 @@ class Draft:
     """A block as its format sees it: text, tags at places of it, and what stands among it, for one character each."""
 
     write: Callable[[str], str] = str
+    knows_places: bool = True
     pieces: list[str] = field(default_factory=list)
+    sources: list[Stretch] = field(default_factory=list)
     tags: list[tuple[int, str, bool]] = field(default_factory=list)
     opaque: list[tuple[int, str]] = field(default_factory=list)
     partners: Mapping[int, int] = field(default_factory=dict)
@@ -42,18 +46,22 @@ class Draft:
     @classmethod
     def of_text(cls, text: str) -> Draft:
         draft = cls()
-        draft.add_text(text)
+        draft.add_text(text, Source(text, 0, len(text)))
         return draft
 
-    def add_text(self, text: str) -> None:
+    def add_text(self, text: str, source: Source) -> None:
         if text:
+            if self.knows_places and source.place >= 0:
+                self.sources.append(Stretch(self.length, len(text), source.place, source.extent, source.raw))
             self.pieces.append(text)
             self.length += len(text)
             self.ends_in_space = text[-1].isspace()
 
-    def add_opaque(self, raw: str) -> None:
-        self.opaque.append((self.length, raw))
-        self.add_text(_OPAQUE)
+    def add_opaque(self, source: Source) -> None:
+        self.opaque.append((self.length, source.raw))
+        if self.knows_places:
+            self.sources.append(Stretch(self.length, 1, source.place, source.extent))
+        self.add_text(_OPAQUE, Source(""))
 
     def add_tag(self, raw: str, *, needs_words: bool = False) -> int:
         """Its place among the tags."""
@@ -79,6 +87,7 @@ class Protection:
         decoding: DecodingOptions,
         *,
         keeps_placeholders: bool = False,
+        keeps_places: bool = False,
         glossary: Glossary | None = None,
         capitals: Capitals | None = None,
         can_enforce: bool = True,
@@ -86,6 +95,7 @@ class Protection:
     ) -> None:
         self._tokenizer, self._stand_ins, self._decoding = tokenizer, stand_ins, decoding
         self._keeps_placeholders, self._glossary, self._capitals = keeps_placeholders, glossary, capitals
+        self._keeps_places = keeps_places
         self._can_enforce, self._widest = can_enforce and not decoding.sampling, widest
 
     def block(self, draft: Draft) -> Generator[None, None, Block]:
@@ -95,12 +105,16 @@ class Protection:
         capitals = self._capitals if self._capitals is not None and self._capitals.may_be_in(text) else None
         if not (spans or draft.tags or self._glossary or capitals) and draft.write is str:
             return PlainBlock(text)
-        text, atoms, places = yield from self._with_stand_ins(text, spans, [at for at, _, _ in draft.tags])
+        source, replaced = text, list[Replaced]()
+        text, atoms, places = yield from self._with_stand_ins(text, spans, [at for at, _, _ in draft.tags], replaced)
         tags = [
             Tag(at, raw, draft.partners.get(number, -1), needs_words)
             for number, (at, (_, raw, needs_words)) in enumerate(zip(places, draft.tags, strict=True))
         ]
-        return MarkedBlock(text, tags, atoms, write=draft.write, options=self._part_options, capitals=capitals)
+        origin = Origin(source, draft.sources, replaced) if self._keeps_places else None
+        return MarkedBlock(
+            text, tags, atoms, write=draft.write, options=self._part_options, capitals=capitals, origin=origin
+        )
 
     def _spans(self, text: str, draft: Draft) -> Generator[None, None, list[tuple[int, int, str]]]:
         """What stand-ins take the place of, and its source."""
@@ -117,9 +131,9 @@ class Protection:
         return sorted(found)
 
     def _with_stand_ins(
-        self, text: str, spans: Sequence[tuple[int, int, str]], places: Sequence[int]
+        self, text: str, spans: Sequence[tuple[int, int, str]], places: Sequence[int], replaced: list[Replaced]
     ) -> Generator[None, None, tuple[str, list[Atom], list[int]]]:
-        """The text with stand-ins for `spans`, and where `places` of it are then."""
+        """The text with stand-ins for `spans`, which are noted in `replaced`, and where `places` of it are then."""
         free = list(self._stand_ins.for_text(self._with_terms(text))) if spans else []
         pieces: list[str] = []
         atoms: list[Atom] = []
@@ -137,6 +151,7 @@ class Protection:
             pieces += (text[done:start], before, stand_in, behind)
             begin = start + shift + len(before)
             atoms.append(Atom(begin, begin + len(stand_in), raw))
+            replaced.append(Replaced(begin - len(before), len(before) + len(stand_in) + len(behind), start, end))
             shift = begin + len(stand_in) + len(behind) - end
             done = end
         moved += [place + shift for place in places[next_place:]]

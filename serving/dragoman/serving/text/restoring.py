@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dragoman.serving.text.document import Restored
 from dragoman.serving.text.links import Link
+from dragoman.serving.text.places import Stretch
 from dragoman.serving.text.placing import Placing
 from dragoman.serving.text.slots import Atom, Slot, filled_slots
 
@@ -38,7 +40,7 @@ class Restorer:
     atoms: Sequence[Atom]
     write: Callable[[str], str]
 
-    def __call__(self, translation: str, links: Sequence[Link]) -> str:
+    def __call__(self, translation: str, links: Sequence[Link]) -> Restored:
         placing = Placing(self.source, translation, links)
         slots = filled_slots(self.source, self.atoms, translation, links, placing)
         return _woven(translation, self._placed(placing, len(translation), slots), slots, self.write)
@@ -138,19 +140,50 @@ class Restorer:
         return 0 if at <= 0 else whole[1] if at >= whole[0] else placing.point(at)
 
 
-def _woven(text: str, inserted: Sequence[tuple[int, str]], slots: Sequence[Slot], write: Callable[[str], str]) -> str:
+def _woven(text: str, inserted: Sequence[tuple[int, str]], slots: Sequence[Slot], write: Callable[[str], str]) -> Restored:
     """`text` with `inserted` before its characters and with others in the place of some; none in what is replaced."""
-    pieces: list[str] = []
-    done, waiting = 0, 0
+    woven = _Weaving(text, write)
+    waiting = 0
     for start, end, raw, _ in [*slots, Slot(len(text), len(text), "", -1)]:
-        if start < done:  # overlaps what stands there: behind it
-            pieces.append(raw)
+        if start < woven.done:  # overlaps what stands there: behind it
+            woven.insert(raw)
             continue
         while waiting < len(inserted) and (inserted[waiting][0] <= start):
-            at = max(inserted[waiting][0], done)
-            pieces += (write(text[done:at]), inserted[waiting][1])
-            done, waiting = at, waiting + 1
-        pieces += (write(text[done:start]), raw)
-        done = end
-    pieces += [raw for _, raw in inserted[waiting:]]
-    return "".join(pieces)
+            woven.copy(inserted[waiting][0])
+            woven.insert(inserted[waiting][1])
+            waiting += 1
+        woven.copy(start)
+        woven.replace(end, raw)
+    for _, raw in inserted[waiting:]:
+        woven.insert(raw)
+    return Restored("".join(woven.pieces), woven.stretches)
+
+
+class _Weaving:
+    """A text that is written from left to right, and where its characters come to stand."""
+
+    def __init__(self, text: str, write: Callable[[str], str]) -> None:
+        self._text, self._write = text, write
+        self.pieces: list[str] = []
+        self.stretches: list[Stretch] = []
+        self.done = self._length = 0  # of the text, and of what was written
+
+    def insert(self, raw: str) -> None:
+        self.pieces.append(raw)
+        self._length += len(raw)
+
+    def copy(self, end: int) -> None:
+        """The text up to there."""
+        if end > self.done:
+            written = self._write(self._text[self.done : end])
+            self.stretches.append(Stretch(self.done, end - self.done, self._length, len(written), written))
+            self.insert(written)
+            self.done = end
+
+    def replace(self, end: int, raw: str) -> None:
+        """`raw` takes the place of the text up to there."""
+        if end > self.done and raw:
+            place = self._length + len(raw) - len(raw.lstrip())
+            self.stretches.append(Stretch(self.done, end - self.done, place, len(raw.strip())))
+        self.insert(raw)
+        self.done = end

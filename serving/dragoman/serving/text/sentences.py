@@ -17,10 +17,12 @@ from dragoman.serving.text.sentence_rules import CLOSING, OPENING, WIDE_MARKS, S
 
 __all__ = ["is_one_sentence", "line_spans", "sentence_spans", "stripped_span", "weak_spans"]
 
-_LINE_END = re.compile(r"[\r\n\u2028\u2029\x0b\x0c]")
+_CELL_END = re.compile(r"[\t\r\n\u2028\u2029\x0b\x0c]")
 _WIDE_WEAK_MARKS = "、，；："
 _WIDE_SET, _WIDE_WEAK_SET = frozenset(WIDE_MARKS), frozenset(_WIDE_WEAK_MARKS)
 _LINE = re.compile(r"[^\r\n\u2028\u2029\x0b\x0c]+")
+_CELL = re.compile(r"[^\t\r\n\u2028\u2029\x0b\x0c]+")
+"""Of a table: a tab is no space between two words."""
 _LIST_MARKER = re.compile(r"[•‣⁃*·–—-]?\s*\(?(?:[^\W\d_]|\d{1,3}(?:\.\d{1,3}){0,3})")
 _NEXT_LIST_MARKER = re.compile(r"\(?(?:[a-z]|[ivx]{1,4}|\d{1,3})[.)]+\s")
 _QUOTED_ON = ("と", "って", "、", "，")
@@ -44,16 +46,17 @@ def line_spans(text: str, start: int = 0, end: int | None = None) -> Iterator[_S
 
 
 def sentence_spans(text: str, language: str | None = None, start: int = 0, end: int | None = None) -> Iterator[_Span | None]:
-    """Start and end of each sentence of text[start:end]; between them is only white space. A line break always ends one.
+    """Start and end of each sentence of text[start:end]; between them is only white space.
 
-    None is a pause: a caller with other things to do gets a turn at least once in a hundred marks and lines.
+    A line break and a tab always end one. None is a pause: a caller with other things to do gets a turn at least once in a
+    hundred marks, lines and cells.
     """
     rules, seen = rules_for(language), 0
-    for line in _LINE.finditer(text, start, len(text) if end is None else end):
+    for cell in _CELL.finditer(text, start, len(text) if end is None else end):
         seen += 1
         if seen % _MARKS_BETWEEN_PAUSES == 0:
             yield None
-        begin, line_end = line.span()
+        begin, line_end = cell.span()
         for match in rules.ending.finditer(text, begin, line_end):
             seen += 1
             if seen % _MARKS_BETWEEN_PAUSES == 0:
@@ -66,7 +69,7 @@ def sentence_spans(text: str, language: str | None = None, start: int = 0, end: 
 
 def is_one_sentence(text: str, language: str | None = None) -> bool:
     """Whether the first mark is the last: true of most short texts, and quickly seen. False may be wrong."""
-    if _LINE_END.search(text):
+    if _CELL_END.search(text):
         return False
     rules = rules_for(language)
     first = rules.ending.search(text)

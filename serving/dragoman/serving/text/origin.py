@@ -1,0 +1,48 @@
+"""Where a block's parts stand in the request's text, which has tags, entities and what stand-ins take the place of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dragoman.serving.text.places import Places, Run, Stretch
+
+__all__ = ["Origin", "Replaced"]
+
+
+class Replaced(NamedTuple):
+    """block[at : at + length], a stand-in with the spaces that it was given, is draft[start:end]."""
+
+    at: int
+    length: int
+    start: int
+    end: int
+
+
+class Origin:
+    """Of one block. A *draft* is its text before stand-ins. Parts are asked for from left to right."""
+
+    def __init__(self, draft: str, stretches: Sequence[Stretch], replaced: Sequence[Replaced]) -> None:
+        self._places = Places(draft, stretches)
+        self._replaced = replaced
+        self._next = 0
+        self._shift = 0  # from the block to the draft, behind what was replaced last
+
+    def places(self, start: int, end: int) -> list[Run]:
+        """Of block[start:end], with its own characters from 0."""
+        found: list[Run] = []
+        at = start
+        while self._next < len(self._replaced) and self._replaced[self._next].at < end:
+            one = self._replaced[self._next]
+            found += self._plain(start, at, one.at)
+            if runs := self._places.runs(one.start, one.end):
+                place, last = runs[0].place, runs[-1]
+                found.append(Run(one.at - start, one.length, place, last.place + last.extent - place))
+            at, self._shift, self._next = one.at + one.length, one.end - one.at - one.length, self._next + 1
+        return found + self._plain(start, at, end)
+
+    def _plain(self, start: int, first: int, last: int) -> list[Run]:
+        if first >= last:
+            return []
+        runs = self._places.runs(first + self._shift, last + self._shift)
+        return [Run(at - self._shift - start, length, place, extent) for at, length, place, extent in runs]
