@@ -103,12 +103,12 @@ def test_fp16_caches_keep_sequences_apart_that_join_and_leave(tiny_fp16: Exporte
     agree(model.decode(sources, options), alone, within=0.01)  # a wider batch may add up in another order
 
 
-def test_a_missing_device_is_a_clear_error(portable_bundle: Path) -> None:
+def test_a_missing_device_is_a_clear_error(stock_bundle: Path) -> None:
     with pytest.raises(ServeError, match="has no CUDAExecutionProvider"):
-        open_model(portable_bundle, RuntimeSettings(device="cuda"))
+        open_model(stock_bundle, RuntimeSettings(device="cuda"))
 
 
-def test_a_provider_that_gave_way_to_the_cpu_is_refused(portable_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_that_gave_way_to_the_cpu_is_refused(stock_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As onnxruntime-gpu does where TensorRT's or CUDA's libraries are missing: it warns, and opens the graph without."""
     real = onnxruntime.InferenceSession
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
@@ -116,4 +116,4 @@ def test_a_provider_that_gave_way_to_the_cpu_is_refused(portable_bundle: Path, m
         onnxruntime, "InferenceSession", lambda *given, providers: real(*given, providers=["CPUExecutionProvider"])
     )
     with pytest.raises(ServeError, match="could not start CUDAExecutionProvider"):
-        open_model(portable_bundle, RuntimeSettings(device="cuda"))
+        open_model(stock_bundle, RuntimeSettings(device="cuda"))
