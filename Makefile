@@ -92,7 +92,7 @@ gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-
 	@$(BIN)/python -m benchmarks.gpu_check
 
 # Programs that tests run for real: each is installed only where it is missing, so that an installed one stays as it is.
-TOOLS = prometheus:prometheus nginx:nginx chromium:chromium openssl:openssl binutils:objdump nodejs:node npm:npm
+TOOLS = zsh:zsh fish:fish prometheus:prometheus nginx:nginx chromium:chromium openssl:openssl binutils:objdump nodejs:node npm:npm
 deploy-tools: ## install what some tests run for real: Prometheus, nginx, Chromium, Node.js (needs root; the tests skip without)
 	@missing=$$(for tool in $(TOOLS); do command -v "$${tool#*:}" > /dev/null || echo "$${tool%:*}"; done); \
 	if [ -z "$$missing" ]; then exit 0; fi; \

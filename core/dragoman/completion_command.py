@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import shtab
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
     parser = build_parser(_installed())
-    _complete_paths(parser)
+    _prepare(parser)
     print(shtab.complete(parser, arguments.shell))
     return 0
 
@@ -47,11 +48,15 @@ def _installed() -> list[str]:
     return found
 
 
-def _complete_paths(parser: argparse.ArgumentParser) -> None:
-    """Let arguments that are paths complete file names."""
+def _prepare(parser: argparse.ArgumentParser) -> None:
+    """Let arguments that are paths complete file names, and give all of them names that zsh can read."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                _complete_paths(command)
-        elif action.type is Path:
+                _prepare(command)
+            continue
+        if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
+        if action.metavar is not None:  # shtab copies it into a zsh string without quoting
+            name = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar)
+            action.metavar = re.sub(r"[^\w.-]+", " ", name).strip()

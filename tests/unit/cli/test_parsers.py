@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
+import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -67,6 +69,44 @@ def test_bash_completes_commands_flags_and_choices(tmp_path: Path, capsys: pytes
     assert completions(script, "dragoman", "tr") == ["translate"]
     assert "--server" in completions(script, "dragoman", "status", "--s")
     assert completions(script, "dragoman", "loadtest", "--shape", "po") == ["poisson"]
+
+
+ZSH = r"""
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1=; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; echo REA''DY"
+zpty -r shell shown '*READY*'
+zpty -w -n shell $'dragoman stat\t --serv\t'
+zpty -r shell shown '*(--server|error)*'
+print -r -- "$shown"
+"""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed (make deploy-tools)")
+def test_zsh_completes_commands_and_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    (tmp_path / "_dragoman").write_text(capsys.readouterr().out, encoding="utf-8")
+    done = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", tmp_path], capture_output=True, text=True, timeout=120, check=True)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\b\r]", "", done.stdout)
+    assert re.search(r"dragoman status +--server", shown), done.stdout
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed (make deploy-tools)")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("dragoman tr", "translate"), ("dragoman status --s", "--server"), ("dragoman loadtest --shape po", "poisson")],
+)
+def test_fish_completes_commands_flags_and_choices(
+    typed: str, offered: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "fish"]) == 0
+    script = tmp_path / "dragoman.fish"
+    script.write_text(capsys.readouterr().out, encoding="utf-8")
+    program = ["fish", "--no-config", "-c", f"source {script}; complete -C {shlex.quote(typed)}"]
+    done = subprocess.run(
+        program, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert offered in {line.partition("\t")[0] for line in done.stdout.splitlines()}
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
