@@ -16,16 +16,13 @@ from hypothesis import strategies as st
 
 from dragoman.bundle.languages import LanguageResolver, language_resolver
 from dragoman.errors import Overloaded, ServeError, ServerError
-from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Sequence, SessionReply
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import PAIR_TEXTS, TERMS, Recorder
-from dragoman.serving.process import request_admission, request_metrics
+from dragoman.serving.process import omission_guard, request_admission, request_metrics
 from dragoman.serving.process.answers import Replies
-from dragoman.serving.process.omission_guard import OmissionGuard
-from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.task_queue import Task, TaskQueue
@@ -504,12 +501,17 @@ class TestOmissionGuard:
         assert not self.guarded(3, server)["cached"]
 
     @pytest.mark.parametrize(
-        ("asked", "min_length", "expected"), [("ignore", 0, 400), ("report", 0, 56), ("retry", 0, 56), ("retry", 70, 70)]
+        ("asked", "min_length", "expected"), [("ignore", 0, 20), ("report", 0, 12), ("retry", 0, 12), ("retry", 15, 15)]
     )
-    def test_endless_repetition_ends_early(self, asked: Any, min_length: int, expected: int) -> None:
-        decoding = DecodingOptions(max_length=400, min_length=min_length)
-        bounded = OmissionGuard.bounded(RequestOptions(decoding, on_suspicion=asked), decoding, 10)
-        assert bounded.max_length == expected
+    def test_endless_repetition_ends_early(
+        self, asked: str, min_length: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server, submitted = Server(), list[Sequence]()
+        monkeypatch.setattr(server.engine, "submit", submitted.append)
+        monkeypatch.setattr(omission_guard, "longest_answer", lambda _source_tokens: 12)
+        server.ask(1, "one two", on_suspicion=asked, max_length=20, min_length=min_length)
+        server.turn()
+        assert [sequence.options.max_length for sequence in submitted] == [expected]
 
 
 class TestEndings:

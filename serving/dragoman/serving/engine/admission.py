@@ -40,7 +40,8 @@ class AdmissionCheck:
         sequence.limit_target(model.max_target_tokens)
         check_tokens(sequence.options, model.target_vocabulary)
         self._check_candidates(sequence)
-        alone = Usage().plus(sequence.source_tokens, sequence.longest).slots(sequence.width, self._runtime.pads)
+        tokens, longest = sequence.source_tokens, sequence.longest
+        alone = Usage(1, tokens, tokens, longest, longest).slots(sequence.width, self._runtime.pads)
         if not alone.fit(self._slots):
             raise InvalidRequest(
                 f"beam_size={sequence.width} with max_length={sequence.options.max_length} needs more cache than this "

@@ -99,11 +99,15 @@ class DecodingBatch:
             sequence.batch = self
             self.sequences.append(sequence)
             self.streams += sequence.stream
-        self._usage = None
+            if self._usage is not None:
+                self._usage = self._usage.plus(sequence.source_tokens, sequence.reserved)
 
     def leave(self, sequence: Sequence) -> None:
         self.streams -= sequence.stream
-        self._usage, sequence.batch = None, None
+        sequence.batch = None
+        if self._usage is not None:
+            own = sequence.source_tokens, sequence.reserved
+            self._usage = None if self._runtime.pads else self._usage.minus(*own)
         for together in self._newcomers:
             if sequence in together:
                 together.remove(sequence)
@@ -196,7 +200,8 @@ class DecodingBatch:
         for together in filter(None, newcomers):
             try:
                 encoded = self._runtime.encode([sequence.source for sequence in together])
-                encoded = replace(encoded, shortlists=[sequence.shortlist for sequence in together])
+                if any(sequence.shortlist for sequence in together):
+                    encoded = replace(encoded, shortlists=[sequence.shortlist for sequence in together])
             except Exception as error:
                 quantum.failed += [(sequence, error) for sequence in together]
                 continue
@@ -204,6 +209,8 @@ class DecodingBatch:
             for sequence in together:
                 self._search.join(sequence.options)
                 sequence.full_at = self._steps + sequence.reserved
+                if sequence.reserved < sequence.longest:
+                    self._full_at = min(self._full_at, sequence.full_at)
                 sequence.steps -= self._steps  # counted when it leaves, and not at every step
                 if sequence.first_token_s is None:
                     self._awaiting_first.append(sequence)
@@ -212,7 +219,6 @@ class DecodingBatch:
             quantum.encoded_tokens += sum(lengths)
             quantum.encoded_slots += encoder_slots(lengths, self._runtime.pads)
         self._decoder.reserve(self._most_reserved())
-        self._find_full()
         quantum.encode_s = clock() - began_s
 
     def _step(self) -> list[int]:

@@ -56,6 +56,12 @@ class Usage(NamedTuple):
             max(self.target_max, target),
         )
 
+    def minus(self, source: int, target: int) -> Usage:
+        """Without one of them. The longest are not looked for again: only caches without padding may be counted so."""
+        return self._replace(
+            sequences=self.sequences - 1, source_sum=self.source_sum - source, target_sum=self.target_sum - target
+        )
+
     def slots(self, width: int, padded: bool) -> KVSlots:
         """What they take, in batches of `width` rows a sequence."""
         if not self.sequences:

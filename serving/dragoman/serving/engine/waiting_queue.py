@@ -81,10 +81,13 @@ class WaitingQueue:
 
     def heads(self) -> list[Sequence]:
         """Who may go next, the best first: the first of each line that has one. If one does not fit, the next may."""
+        lines = [line for line, held in self._lines.items() if held]
+        if len(lines) < 2:
+            return [next(iter(self._lines[line])) for line in lines]
         first_batch = self._since_batch >= _BEFORE_ONE_BATCH
         first_large = self._since_large >= _BEFORE_ONE_LARGE
-        ordered = sorted(self._lines, key=lambda line: ((line[0] == "batch") != first_batch, line[1] != first_large))
-        return [next(iter(self._lines[line])) for line in ordered if self._lines[line]]
+        lines.sort(key=lambda line: ((line[0] == "batch") != first_batch, line[1] != first_large))
+        return [next(iter(self._lines[line])) for line in lines]
 
     @property
     def large_width(self) -> int:

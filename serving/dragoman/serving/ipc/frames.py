@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from dragoman.errors import ServeError
 
@@ -67,8 +66,7 @@ class Kind(IntEnum):
     ROUTES = 30  # [state, limits, restarts, STATUS, then of each bundle its name and its sockets]: RoutingTable
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One message."""
 
     kind: Kind

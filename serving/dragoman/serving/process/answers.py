@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dragoman.serving.engine import Timings
 from dragoman.serving.failures import Failure, cause_of
@@ -40,8 +40,7 @@ class SentenceCheck:
     second: Second | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TextAnswer:
+class TextAnswer(NamedTuple):
     """All hypotheses for a text, best first; what the response cache keeps."""
 
     hypotheses: tuple[TextHypothesis, ...]
@@ -129,7 +128,7 @@ def with_details(answer: TextAnswer) -> TextAnswer:
     if answer.scored_tokens:
         (field,) = SCORED_FIELDS
         fields.append(f'"{field}": {answer.scored_tokens}')
-    return dataclasses.replace(answer, told="".join(f", {field}" for field in fields)) if fields else answer
+    return answer._replace(told="".join(f", {field}" for field in fields)) if fields else answer
 
 
 def _checked(answer: TextAnswer) -> dict[str, object]:

@@ -98,7 +98,7 @@ class LoadedBundle:
             ),
             language + options.task_prefix,
         )
-        return dataclasses.replace(document, start=len(language)) if language else document
+        return document._replace(start=len(language)) if language else document
 
     def _plan_at_once(self, text: str, options: RequestOptions) -> Document | None:
         """What `plan` makes of one plain sentence, without the cost of looking for more; None of any other text."""

@@ -9,7 +9,6 @@ from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Sequence
 from dragoman.serving.metrics import SUSPICIONS, Recorder
 from dragoman.serving.process.answers import Second, SentenceCheck
-from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.requests import PartOwner
 from dragoman.serving.text.suspicion import Evidence, collect_evidence, coverage_of, is_better, longest_answer, other_search
 
@@ -23,17 +22,17 @@ class OmissionGuard:
         self._ends, self._widest, self._recorder = ends, widest, recorder
 
     @staticmethod
-    def bounded(asked: RequestOptions, decoding: DecodingOptions, source_tokens: int) -> DecodingOptions:
+    def bounded(decoding: DecodingOptions, source_tokens: int) -> DecodingOptions:
         """The options of a part whose endless repetition ends early."""
         most = longest_answer(source_tokens)
-        if asked.on_suspicion == "ignore" or decoding.max_length <= most:
+        if decoding.max_length <= most:
             return decoding
         return dataclasses.replace(decoding, max_length=max(most, decoding.min_length))
 
     def again(self, owner: PartOwner, sequence: Sequence) -> Sequence | None:
         """The same source with other search settings, when its translation is suspicious and nobody has tried yet."""
         evidence = self._evidence(sequence)
-        if owner.request.options.on_suspicion != "retry" or owner.first is not None or not evidence.suspicions:
+        if owner.first is not None or not evidence.suspicions:
             return None
         return Sequence(
             sequence.source,

@@ -52,7 +52,8 @@ class PartSequences:
             decoding, forcing = self._scoring.forcing(owner.text.target, owner.target_name, options)
         else:
             decoding = part.options(self._decoding(request, owner.position))
-            decoding = self._guard.bounded(options, decoding, len(source))
+            if options.on_suspicion != "ignore":
+                decoding = self._guard.bounded(decoding, len(source))
             forcing = self._forcing(options, owner.text, part)
         return Sequence(
             source,
@@ -68,13 +69,12 @@ class PartSequences:
         )
 
     def again(self, owner: PartOwner, sequence: Sequence) -> Sequence | None:
-        """Where a translation is suspicious and its request wants a second one: the sequence for that."""
-        return None if owner.request.options.on_suspicion == "ignore" else self._guard.again(owner, sequence)
+        """Where a translation is suspicious: the sequence for a second one."""
+        return self._guard.again(owner, sequence)
 
     def score(self, owner: PartOwner, sequence: Sequence) -> None:
-        """Where a target was scored: it is the sequence's hypothesis."""
-        if owner.text.target is not None:
-            owner.text.scored_tokens = self._scoring.take(sequence, owner.target_name)
+        """A target was scored: it is the sequence's hypothesis."""
+        owner.text.scored_tokens = self._scoring.take(sequence, owner.target_name)
 
     def take(self, owner: PartOwner, sequence: Sequence) -> str:
         """Put a part's hypotheses into its text; the best one."""

@@ -62,8 +62,8 @@ class RequestAdmission:
             *(channel, frame.request, options, texts, arrived_s, is_stream, wants_details),
             raw_targets=targets,
             request_id=request_id,
+            is_probe=self._metrics.is_probe(options),
         )
-        request.unanswered = len(texts)
         self._check_room(request)
         self._open.add(request)
         self._open_bytes += request.size_bytes
@@ -82,7 +82,7 @@ class RequestAdmission:
             self._open_bytes -= request.size_bytes
 
     def _check_room(self, request: TranslationRequest) -> None:
-        if self._metrics.is_probe(request.options) and self._engine.busy:
+        if request.is_probe and self._engine.busy:
             raise ProbeNotNeeded("busy with real requests, which proves as much", 1.0)
         is_long = request.size_bytes > BYTES_PER_STEP  # short ones are few enough: they need a place in the queue
         if is_long and self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._open:

@@ -195,9 +195,10 @@ class RequestHandler:
         if sequence.error is not None:  # raised here, it would hold on to the sequence
             self._fail(request, sequence.error)
             return
-        self._parts.score(part, sequence)
+        if text.target is not None:
+            self._parts.score(part, sequence)
         self._metrics.part_done(request, sequence)
-        if self._is_translated_again(part, sequence):
+        if request.options.on_suspicion == "retry" and self._is_translated_again(part, sequence):
             return
         best = self._parts.take(part, sequence)
         if request.stream is not None:

@@ -38,7 +38,7 @@ class RequestMetrics:
 
     def part_done(self, request: TranslationRequest, sequence: Sequence) -> None:
         """A part of a text has its hypotheses."""
-        if self.is_probe(request.options):
+        if request.is_probe:
             return
         self._recorder.count(metrics.SOURCE_TOKENS, len(sequence.source))
         self._recorder.count(metrics.TARGET_TOKENS, sum(len(one.tokens) for one in sequence.hypotheses))
@@ -59,7 +59,7 @@ class RequestMetrics:
 
     def text_done(self, request: TranslationRequest, text: TextState) -> None:
         """The very figures of DETAILS: a long text waits once, not once for each of its sentences."""
-        if (timings := text.timings) is not None and not self.is_probe(request.options):
+        if (timings := text.timings) is not None and not request.is_probe:
             self._recorder.observe(metrics.QUEUE_SECONDS, timings.queue_s)
             self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, timings.first_token_s or timings.total_s)
 
@@ -75,7 +75,7 @@ class RequestMetrics:
 
     def ended(self, request: TranslationRequest, outcome: str) -> None:
         """A request has been answered, or its caller has gone."""
-        if self.is_probe(request.options):
+        if request.is_probe:
             return
         total_s = time.monotonic() - request.arrived_s
         self._recorder.count(metrics.REQUESTS, label=outcome)

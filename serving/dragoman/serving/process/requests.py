@@ -155,6 +155,11 @@ class TranslationRequest:
     """To score instead of translating: one for each text."""
     request_id: str = ""
     """The caller's, or one of ours."""
+    is_probe: bool = False
+    """Whether it is the supervisor's own, which is not counted."""
+    size_bytes: int = field(init=False)
+    """What its texts take in memory."""
+    deadline_s: float | None = field(init=False)
     texts: list[TextState] = field(default_factory=list)
     stream: TextStream | None = None
     task: Task | None = None
@@ -174,17 +179,14 @@ class TranslationRequest:
     answer_characters: int = 0
     """Of the texts that are complete."""
     submitted: int = 0
-    unanswered: int = 0
+    unanswered: int = field(init=False)
     ended: bool = False
 
-    @property
-    def size_bytes(self) -> int:
-        """What its texts take in memory."""
-        return sum(map(len, (*self.raw_texts, *self.raw_targets)))
-
-    @property
-    def deadline_s(self) -> float | None:
-        return None if self.options.timeout_s is None else self.arrived_s + self.options.timeout_s
+    def __post_init__(self) -> None:
+        timeout_s = self.options.timeout_s
+        self.size_bytes = sum(map(len, self.raw_texts)) + sum(map(len, self.raw_targets))
+        self.deadline_s = None if timeout_s is None else self.arrived_s + timeout_s
+        self.unanswered = len(self.raw_texts)
 
 
 class PartOwner(NamedTuple):

@@ -50,7 +50,7 @@ class Scoring:
         """The text as one part; its "translation" is the target as the caller wrote it."""
         document = self._bundle.plan_whole(text, options)
         (part,) = document.parts
-        return dataclasses.replace(document, parts=(dataclasses.replace(part, restore=lambda *_: Restored(target, ())),))
+        return document._replace(parts=(part._replace(restore=lambda *_: Restored(target, ())),))
 
     def forcing(self, target: str, which: str, options: RequestOptions) -> tuple[DecodingOptions, Forcing]:
         """What the engine is asked. A forced first token is a part of the target, as in the loss of its training."""

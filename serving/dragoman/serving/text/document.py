@@ -25,8 +25,7 @@ Restore = Callable[[str, Sequence[Link]], Restored]
 """The translation of a part, and its alignment: what becomes of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A stretch of text that is one source of the model.
 
     `decoding`: DecodingOptions of this part alone, over those of the request. `restore` gets the translation; without it
@@ -50,10 +49,12 @@ class Part:
 
     def aligned(self, translation: str, links: Sequence[Link]) -> tuple[str, tuple[Link, ...]]:
         """The same, and the links between it and the request's text, where its places are known."""
+        if not links:
+            return self.restored(translation), ()
         if self.restore is None:
             return translation, moved_links(links, self.places, (Run(0, len(translation), 0, len(translation)),))
         restored = self.restore(translation, links)
-        if not (links and self.places):
+        if not self.places:
             return restored.text, ()
         runs = Places(translation, restored.stretches).runs(0, len(translation))
         return restored.text, moved_links(links, self.places, runs)
@@ -99,8 +100,7 @@ def plain_text(text: str) -> Blocks:
     return Blocks((PlainBlock(text),), ("", ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """Parts to translate, each within the model's limit, and the source around them: one gap more than parts.
 
     `lead` is what every part needs before it: a language token that the text began with (`>>deu<<`), and a task's prefix.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dragoman.serving.text.attribute_texts import AttributeTexts
 from dragoman.serving.text.links import Link
@@ -11,8 +11,7 @@ from dragoman.serving.text.links import Link
 __all__ = ["JoinedHypothesis", "TextHypothesis"]
 
 
-@dataclass(frozen=True, slots=True)
-class TextHypothesis:
+class TextHypothesis(NamedTuple):
     """One translation of a part or of a whole text; `tokens` counts those of all its parts."""
 
     text: str
