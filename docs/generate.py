@@ -48,7 +48,7 @@ def command_line_page() -> str:
         "# Command line",
         NOTE,
         "",
-        "`dragoman COMMAND --help` shows the same. Exit codes: 0 success, 1 failure, 2 impossible usage, 130 interrupted.",
+        "`dragoman COMMAND --help` shows the same. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.",
         "",
     ]
     os.environ.pop("DRAGOMAN_SERVER", None)  # a default of the commands

@@ -24,18 +24,18 @@ __all__ = ["build_parser", "command_modules", "main"]
 
 _EXTRA = {"dragoman.export": "export", "dragoman.serving": "serving"}
 _SUMMARY = {
-    "export": "checkpoint → verified bundle",
+    "export": "turn a checkpoint into a verified bundle",
     "build-engines": "build a bundle's TensorRT engines again",
     "inspect": "show and check a bundle",
     "serve": "serve bundles behind Triton",
     "translate": "translate text over gRPC",
-    "score": "how probable given translations are",
-    "status": "what a server serves, and how busy it is",
+    "score": "score given translations",
+    "status": "show what a server serves and how busy it is",
     "probe": "health check: one real translation",
     "loadtest": "load-test a deployment",
-    "plan": "size a deployment from a load test",
-    "compare": "a bundle beside CTranslate2 on your text",
-    "completion": "tab completion for bash, zsh and fish",
+    "plan": "compute how many servers a request rate needs",
+    "compare": "compare a bundle with CTranslate2 on your text",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 _OWN_COMMANDS = {"completion": "dragoman.completion_command"}
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
@@ -44,7 +44,7 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EIO, *([errno.EDQUOT] if hasattr(errno
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; 0 for success, 1 for failure, 2 for impossible usage, 130 after Ctrl-C."""
+    """Run one command; 0 for success, 1 for failure, 2 for wrong usage, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
         code = _dispatch(arguments)
@@ -152,7 +152,7 @@ def _overview(commands: Mapping[str, str]) -> str:
             "",
             *lines,
             "",
-            "dragoman COMMAND --help explains each, with an example; dragoman --version prints the release.",
+            "`dragoman COMMAND --help` explains a command with examples, `dragoman --version` prints the version.",
         ]
     )
 

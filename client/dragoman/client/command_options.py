@@ -36,20 +36,28 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
         "--server",
         metavar="HOST:PORT",
         default=os.environ.get("DRAGOMAN_SERVER", "localhost:8001"),
-        help="gRPC address, grpcs:// for TLS; several with commas (default: $DRAGOMAN_SERVER or localhost:8001)",
+        help="gRPC address, grpcs://… for TLS; several with commas (default: $DRAGOMAN_SERVER or localhost:8001)",
     )
 
 
 def add_language_flags(group: argparse._ActionsContainer) -> None:
     """--from and --to."""
-    group.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="of the text, for example en")
-    group.add_argument("--to", dest="target_language", metavar="LANGUAGE", help="to translate into, for example de or pt-BR")
+    group.add_argument("--from", dest="source_language", metavar="LANGUAGE", help="language of the text, for example en")
+    group.add_argument(
+        "--to", dest="target_language", metavar="LANGUAGE", help="language to translate into, for example de or pt-BR"
+    )
 
 
 def add_task_flags(group: argparse._ActionsContainer) -> None:
     """--task and --task-prefix, for models of several tasks."""
-    group.add_argument("--task", metavar="NAME", help="what the model does, for example summarization (dragoman inspect)")
-    group.add_argument("--task-prefix", metavar="TEXT", help='text before each source, such as "summarize: "')
+    group.add_argument(
+        "--task",
+        metavar="NAME",
+        help="task of a model that has several, for example summarization (dragoman inspect lists them)",
+    )
+    group.add_argument(
+        "--task-prefix", metavar="TEXT", help='task as text that is put before each source, such as "summarize: "'
+    )
 
 
 def add_text_flags(group: argparse._ActionsContainer) -> None:
@@ -57,21 +65,21 @@ def add_text_flags(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--format",
         choices=get_args(TextFormat),
-        help="of the text: its tags come out as they went in (a file's: by its name)",
+        help="format of the text, whose markup is kept (default: text; for a file, by its name)",
     )
     group.add_argument(
-        "--glossary", metavar="FILE.tsv|NAME", help="terms: source, tab, target; or the name of one that the server has"
+        "--glossary",
+        metavar="FILE.tsv|NAME",
+        help="terms to enforce: a file with a term, a tab and its translation per line, or a glossary of the server",
     )
     group.add_argument(
         "--no-placeholders",
         action="store_true",
-        help="translate links, variables and quantities, too",
+        help="translate links, variables and quantities instead of keeping them",
     )
+    group.add_argument("--no-capitals", action="store_true", help="pass sentences in capitals to the model as they are")
     group.add_argument(
-        "--no-capitals", action="store_true", help="translate sentences in capitals as they are, not as normal ones"
-    )
-    group.add_argument(
-        "--translate-attributes", action="store_true", help="translate alt, title, placeholder and the like of tags, too"
+        "--translate-attributes", action="store_true", help="translate attributes such as alt, title and placeholder, too"
     )
 
 
@@ -109,10 +117,10 @@ def _glossary(given: str) -> str | list[tuple[str, str]]:
 def add_tls_flags(parser: argparse.ArgumentParser) -> None:
     """The TLS files; call it last, for few need them and `--help` shows groups in this order."""
     tls = parser.add_argument_group("TLS")
-    tls.add_argument("--tls-ca", metavar="PEM", help="authority that signed the server's certificate")
-    tls.add_argument("--tls-cert", metavar="PEM", help="this client's certificate, where the server asks for one")
-    tls.add_argument("--tls-key", metavar="PEM", help="its key")
-    tls.add_argument("--tls-name", metavar="NAME", help="the name in the server's certificate, when it is another")
+    tls.add_argument("--tls-ca", metavar="PEM", help="certificate of the authority that signed the server's")
+    tls.add_argument("--tls-cert", metavar="PEM", help="this client's certificate, if the server requires one")
+    tls.add_argument("--tls-key", metavar="PEM", help="private key of --tls-cert")
+    tls.add_argument("--tls-name", metavar="NAME", help="the name in the server's certificate, if it differs from the host")
 
 
 def tls_of(arguments: argparse.Namespace) -> TLS | None:

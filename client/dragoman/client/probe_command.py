@@ -22,7 +22,7 @@ HELP = "Translate one word; the exit code is 0 if that worked: a health check of
 _EXAMPLES = """
 examples:
   dragoman probe --server localhost:8001          # ready: can this server translate now?
-  dragoman probe --server localhost:8001 --live   # alive: a server that is full or draining answers, and must not be killed
+  dragoman probe --server localhost:8001 --live   # alive: also if it is full or draining
 
 Exit code 0 when the server answered, 1 otherwise.
 """
@@ -32,9 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.epilog = _EXAMPLES
     add_server_flags(parser)
-    parser.add_argument("--model", metavar="NAME", help="which bundle, when the server has several")
-    parser.add_argument("--live", action="store_true", help="a refusal (overloaded, draining, restarting) counts as alive")
-    parser.add_argument("--timeout", type=above_zero, default=5.0, metavar="SECONDS", help="for the answer (5)")
+    parser.add_argument("--model", metavar="NAME", help="bundle to use, if the server has several")
+    parser.add_argument(
+        "--live", action="store_true", help="accept refusals (overloaded, draining, restarting) as signs of life"
+    )
+    parser.add_argument(
+        "--timeout", type=above_zero, default=5.0, metavar="SECONDS", help="time limit of the answer (default: 5)"
+    )
     add_tls_flags(parser)
 
 

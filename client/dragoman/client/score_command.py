@@ -33,9 +33,9 @@ __all__ = ["HELP", "configure", "run"]
 HELP = "Score translations: how probable the model finds each, in total and token by token."
 
 _EXAMPLES = r"""
-A line of the input has a text, a tab and its translation. A line of the output has the total log-probability, a tab and the
-log-probabilities of the tokens, the end token last; with --json it has the texts of the tokens, too. The total is the sum of
-the tokens', without a length penalty: the nearer to 0, the more probable. Both sides are scored whole: send sentences.
+Each input line has a text, a tab and its translation. Each output line has the total log-probability, a tab and the
+log-probabilities of the tokens, with the end token last; --json adds the texts of the tokens. The total is a plain sum
+without a length penalty; the closer to 0, the more probable. Nothing is split: send sentences.
 
 examples:
   printf 'Where is the station?\tWo ist der Bahnhof?\n' | dragoman score
@@ -43,7 +43,7 @@ examples:
   dragoman score --input pairs.tsv --json > scores.jsonl
   paste book.en book.de | dragoman score --server localhost:8001 | cut -f 1
 
-exit codes: 0 all is scored, 1 the server or a line failed, 2 impossible usage, 130 interrupted
+exit codes: 0 success, 1 the server or a line failed, 2 wrong usage or unreadable input, 130 interrupted
 """
 _TAB = "\t"
 
@@ -52,14 +52,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.epilog = _EXAMPLES
     add_server_flags(parser)
-    parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
+    parser.add_argument("--model", metavar="NAME", help="bundle to use, if the server has several")
     add_language_flags(parser)
     add_task_flags(parser)
     output = parser.add_argument_group("input and output")
     output.add_argument("--input", type=Path, metavar="FILE.tsv", help="pairs to score (default: standard input)")
-    output.add_argument("--output", type=Path, metavar="FILE", help="scores, once all are there (default: standard output)")
-    output.add_argument("--json", action="store_true", help="one JSON object per line, with the texts of the tokens")
-    output.add_argument("--timeout", type=above_zero, metavar="SECONDS", help="for each request (120)")
+    output.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file for the scores, written when it is complete (default: standard output)",
+    )
+    output.add_argument("--json", action="store_true", help="print one JSON object per line, with the texts of the tokens")
+    output.add_argument("--timeout", type=above_zero, metavar="SECONDS", help="time limit of each request (default: 120)")
     add_tls_flags(parser)
 
 

@@ -35,8 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.epilog = _EXAMPLES
     add_server_flags(parser)
-    parser.add_argument("--metrics", metavar="URL", help="metrics endpoint (default: the one that the server names)")
-    parser.add_argument("--watch", type=above_zero, default=1.0, metavar="SECONDS", help="how long to measure rates (1)")
+    parser.add_argument("--metrics", metavar="URL", help="metrics endpoint (default: the server tells it)")
+    parser.add_argument(
+        "--watch", type=above_zero, default=1.0, metavar="SECONDS", help="how long to measure rates (default: 1)"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON array of servers")
     add_tls_flags(parser)
 

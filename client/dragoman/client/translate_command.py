@@ -45,7 +45,7 @@ examples:
   dragoman translate "Where is the station?" --to de
   dragoman translate "Where is the station?" --beam 4 --n-best 3
   dragoman translate "Where is the station?" --align
-  dragoman translate "Where is the station?" --alternatives-at 8   # of the translation's character 8, from 0
+  dragoman translate "Where is the station?" --alternatives-at 8   # what else could stand at character 8
   dragoman translate "My sister has been living in this house for ten years." --stream
   dragoman translate --input page.html --output page.de.html
   dragoman translate --input README.md > README.de.md
@@ -54,7 +54,7 @@ examples:
   dragoman translate --input book.en --output book.de      # resumes when it was interrupted
   dragoman translate --input film.en.srt --output film.de.srt
 
-exit codes: 0 all is translated, 1 the server or a text failed, 2 impossible usage, 130 interrupted (a file resumes)
+exit codes: 0 success, 1 the server or a text failed, 2 wrong usage or unreadable input, 130 interrupted
 """
 _MARKUP = ("html", "xml", "markdown")
 _USUAL_BEAM = 4
@@ -64,50 +64,65 @@ _AT_ONCE = Window(batch_size=1, in_flight=1, held=0)
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("text", nargs="*", metavar="TEXT", help="what to translate; without it, lines of standard input")
+    parser.add_argument(
+        "text", nargs="*", metavar="TEXT", help="text to translate; without it, the lines of standard input are translated"
+    )
     add_server_flags(parser)
-    parser.add_argument("--model", metavar="NAME", help="which bundle, where a server has several")
+    parser.add_argument("--model", metavar="NAME", help="bundle to use, if the server has several")
     add_language_flags(parser)
     add_task_flags(parser)
     add_text_flags(parser)
-    search = parser.add_argument_group("search (the model's own settings by default)")
+    search = parser.add_argument_group("search (default: the model's own settings)")
     search.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
-    search.add_argument("--n-best", type=at_least_one, metavar="N", help="show N hypotheses with their scores")
-    search.add_argument("--length-penalty", type=float, metavar="X", help="above 1 prefers long translations")
-    search.add_argument("--max-length", type=at_least_one, metavar="N", help="most target tokens")
-    search.add_argument("--prefix", metavar="TEXT", help="how the translation must begin")
+    search.add_argument("--n-best", type=at_least_one, metavar="N", help="print the N best translations with their scores")
     search.add_argument(
-        "--split", choices=get_args(Segmentation), help="what is translated at a time (default: as the model was trained)"
+        "--length-penalty",
+        type=float,
+        metavar="X",
+        help="exponent of the length in scores; above 1 prefers long translations",
+    )
+    search.add_argument("--max-length", type=at_least_one, metavar="N", help="maximum number of target tokens")
+    search.add_argument("--prefix", metavar="TEXT", help="text with which the translation must begin")
+    search.add_argument(
+        "--split",
+        choices=get_args(Segmentation),
+        help="unit of translation (default: the one that the model was trained on)",
     )
     search.add_argument(
         "--on-suspicion",
         choices=("ignore", "report", "retry"),
-        help="what is done about sentences whose translation is too short or too long (report: in --json)",
+        help="for translations that are too short, too long or repetitive: ignore, report in --json, or translate again "
+        "(default: ignore)",
     )
-    search.add_argument("--decoding", choices=("server", "client"), default="server", help="where the search runs")
+    search.add_argument(
+        "--decoding", choices=("server", "client"), default="server", help="where the search runs (default: server)"
+    )
     output = parser.add_argument_group("input and output")
-    output.add_argument("--input", type=Path, metavar="FILE", help="translate the lines of a UTF-8 file")
-    output.add_argument("--output", type=Path, metavar="FILE", help="write them here; resumes an interrupted run")
+    output.add_argument("--input", type=Path, metavar="FILE", help="translate a UTF-8 file, line by line or as a document")
+    output.add_argument("--output", type=Path, metavar="FILE", help="write to this file; an interrupted run is resumed")
     output.add_argument(
         "--document",
         action=argparse.BooleanOptionalAction,
-        help="translate --input as a whole, in paragraphs, instead of line by line (default: for .html, .xml, .md and .srt)",
+        help="translate --input by paragraphs instead of lines (default for .html, .xml, .md and .srt)",
     )
-    output.add_argument("--restart", action="store_true", help="drop what an interrupted run left")
-    output.add_argument("--stream", action="store_true", help="show the text as it is decided")
+    output.add_argument("--restart", action="store_true", help="start over instead of resuming")
+    output.add_argument("--stream", action="store_true", help="print the translation while it is generated")
     output.add_argument(
-        "--align", action="store_true", help="and which word is which, after a tab: 0-0 1-2 (Pharaoh format)"
+        "--align", action="store_true", help="append a tab and the word alignment in Pharaoh format: 0-0 1-2"
     )
     output.add_argument(
         "--alternatives-at",
         type=_places,
         metavar="N[,N…]",
-        help="and what else could stand at these characters of the translation, counted from 0, with log-probabilities",
+        help="also print the tokens that could stand at these characters of the translation, counted from 0",
     )
-    output.add_argument("--num-alternatives", type=at_least_one, metavar="N", help="so many at each place (5)")
-    output.add_argument("--json", action="store_true", help="one JSON object per text, with scores and timings")
+    output.add_argument("--num-alternatives", type=at_least_one, metavar="N", help="tokens per position (default: 5)")
+    output.add_argument("--json", action="store_true", help="print one JSON object per text, with scores and timings")
     output.add_argument(
-        "--timeout", type=above_zero, metavar="SECONDS", help="for each request (30; 120 for files and pipes)"
+        "--timeout",
+        type=above_zero,
+        metavar="SECONDS",
+        help="time limit of each request (default: 30; 120 for files and pipes)",
     )
     add_tls_flags(parser)
 

@@ -19,9 +19,9 @@ examples:
   dragoman compare --bundle bundles/zh-en --ctranslate2 translate-zh_en-1_9 --text news.zh --references news.en
   dragoman compare --bundle bundles/en-de --ctranslate2 en-de-ct2 --text news.en --peer-python ct2/bin/python
 
-The bundle is served by `dragoman serve` and asked by `dragoman translate`; CTranslate2 translates in batches in a process
-of the Python that --peer-python names, which needs ctranslate2 and sentencepiece. The two take turns. The memory of the
-bundle's side is that of the whole server, Triton included."""
+The bundle is served by `dragoman serve` and called by `dragoman translate`. CTranslate2 translates in batches, in a process
+of the Python that --peer-python names, which needs ctranslate2 and sentencepiece. The two alternate. The memory of the
+bundle's side is that of the whole server, including Triton."""
 
 MAX_TEXT_BYTES = 256 << 20
 PRECISIONS = {"fp32": "float32", "int8": "int8_float32", "fp16": "float32", "bf16": "float32"}
@@ -31,22 +31,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("--bundle", type=Path, required=True, metavar="BUNDLE", help="what `dragoman export` wrote")
+    add("--bundle", type=Path, required=True, metavar="BUNDLE", help="a directory written by `dragoman export`")
     add("--ctranslate2", type=Path, required=True, metavar="DIR", help="a CTranslate2 model, or an unpacked Argos package")
-    add("--text", type=Path, required=True, metavar="FILE", help="a text a line")
+    add("--text", type=Path, required=True, metavar="FILE", help="texts to translate, one per line")
     add("--references", type=Path, metavar="FILE", help="their translations, for BLEU and chrF")
     add(
         "--peer-python",
         type=Path,
         metavar="PYTHON",
-        help="one that has ctranslate2 (default: the one that runs this command)",
+        help="a Python that has ctranslate2 (default: the one that runs this command)",
     )
-    add("--compute-type", metavar="TYPE", help="CTranslate2's (default: int8_float32 for an int8 bundle, else float32)")
-    add("--spm", type=Path, action="append", default=[], metavar="FILE", help="CTranslate2's sentencepiece model")
-    add("--source-prefix", action="append", default=[], metavar="TOKEN", help="CTranslate2's source tokens before a text")
-    add("--target-prefix", action="append", default=[], metavar="TOKEN", help="CTranslate2's target tokens to begin with")
-    add("--from", dest="source_language", metavar="LANGUAGE", help="for the bundle, where it has several")
-    add("--to", dest="target_language", metavar="LANGUAGE", help="for the bundle, where it has several")
+    add(
+        "--compute-type",
+        metavar="TYPE",
+        help="compute type of CTranslate2 (default: int8_float32 for an int8 bundle, else float32)",
+    )
+    add("--spm", type=Path, action="append", default=[], metavar="FILE", help="sentencepiece model of CTranslate2")
+    add(
+        "--source-prefix",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="token that CTranslate2 gets before each source",
+    )
+    add(
+        "--target-prefix",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="token that CTranslate2 begins each target with",
+    )
+    add("--from", dest="source_language", metavar="LANGUAGE", help="source language, if the bundle has several")
+    add("--to", dest="target_language", metavar="LANGUAGE", help="target language, if the bundle has several")
     add("--beam", type=int, metavar="N", help="beam size of both (default: the bundle's)")
     add("--threads", type=int, metavar="N", help="compute threads of each (default: all cores)")
     add("--batch", type=int, default=32, metavar="N", help="lines in a batch of CTranslate2 (default: 32)")

@@ -50,7 +50,7 @@ examples:
   dragoman loadtest --server localhost:8001 --workload test.txt --find-capacity --slo "p99<500ms"
   dragoman loadtest --compare monday.json tuesday.json --regression-limit 5%
 
-exit codes: 0 all is well, 1 an objective or the regression limit is broken or nothing was answered, 2 impossible usage,
+exit codes: 0 success, 1 an objective or the regression limit is broken or nothing was answered, 2 wrong usage,
 130 interrupted (what was measured until then is reported)
 """
 _RUN_S, _PROBE_S = 60.0, 15.0
@@ -66,28 +66,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
     load = parser.add_argument_group("the load")
     load.add_argument("--workload", type=Path, metavar="FILE", help="sentences, one per line; .tsv: references after a tab")
     how = load.add_mutually_exclusive_group()
-    how.add_argument("--rate", metavar="50/s", help="open loop: requests leave when due, whatever the server does")
+    how.add_argument(
+        "--rate", metavar="50/s", help="open loop: send this many requests, even if earlier ones are not answered"
+    )
     how.add_argument("--concurrency", type=int, metavar="N", help="closed loop: N requests at a time (default: 1)")
-    load.add_argument("--duration", metavar="60s", help="how long to measure (default: 60s, or 15s a rate tried)")
-    load.add_argument("--shape", choices=SHAPES, default="constant", help="of --rate over time (default: constant)")
+    load.add_argument(
+        "--duration", metavar="60s", help="how long to measure (default: 60s; with --find-capacity 15s per rate)"
+    )
+    load.add_argument("--shape", choices=SHAPES, default="constant", help="course of --rate over time (default: constant)")
     load.add_argument("--warm-up", default="2s", metavar="2s", help="load before the measurement begins (default: 2s)")
-    load.add_argument("--workers", type=int, metavar="N", help="processes that make the load (default: as it needs)")
+    load.add_argument(
+        "--workers", type=int, metavar="N", help="processes that generate the load (default: as many as it needs)"
+    )
     load.add_argument("--seed", type=int, default=0, help="order of the sentences and random arrivals (default: 0)")
     ask = parser.add_argument_group("each request")
-    ask.add_argument("--model", metavar="NAME", help="which bundle, when the server has several")
+    ask.add_argument("--model", metavar="NAME", help="bundle to use, if the server has several")
     add_language_flags(ask)
     add_task_flags(ask)
     ask.add_argument("--beam", type=int, metavar="N", help="beam size (default: the model's)")
     ask.add_argument("--stream", action="store_true", help="stream the translations; measures the time to the first token")
-    ask.add_argument("--timeout", default="30s", metavar="30s", help="then a request counts as failed (default: 30s)")
+    ask.add_argument(
+        "--timeout", default="30s", metavar="30s", help="time after which a request counts as failed (default: 30s)"
+    )
     ask.add_argument("--allow-cache", action="store_true", help="let the server answer from its response cache")
-    goal = parser.add_argument_group("what for")
-    goal.add_argument("--slo", action="append", default=[], metavar='"p99<500ms"', help="objectives; see docs/loadtest.md")
-    goal.add_argument("--find-capacity", action="store_true", help="search the highest rate at which --slo holds")
-    goal.add_argument("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"), help="two results; sends no load")
+    goal = parser.add_argument_group("evaluation")
+    goal.add_argument(
+        "--slo",
+        action="append",
+        default=[],
+        metavar='"p99<500ms"',
+        help="objectives, separated by commas (docs/loadtest.md)",
+    )
+    goal.add_argument("--find-capacity", action="store_true", help="find the highest rate at which --slo holds")
+    goal.add_argument(
+        "--compare", nargs=2, type=Path, metavar=("A.json", "B.json"), help="compare two results instead of sending load"
+    )
     goal.add_argument("--regression-limit", metavar="5%", help="with --compare: how much worse B may be")
-    goal.add_argument("--metrics", metavar="URL", help="metrics endpoint (default: from the server); 'off' for none")
-    goal.add_argument("--output", type=Path, metavar="PREFIX", help="of the .json and .html files (default: loadtest-TIME)")
+    goal.add_argument("--metrics", metavar="URL", help="metrics endpoint, or 'off' (default: the server tells it)")
+    goal.add_argument(
+        "--output", type=Path, metavar="PREFIX", help="name of the .json and .html files (default: loadtest-TIME)"
+    )
     add_tls_flags(parser)
 
 

@@ -6,7 +6,7 @@ import argparse
 import typing
 from pathlib import Path
 
-HELP = "Build a bundle's TensorRT engines anew: for another release, GPU or size. Seconds, on any machine."
+HELP = "Rebuild a bundle's TensorRT engines for another release, GPU or size; takes seconds, on any machine."
 
 _EPILOG = """\
 examples:
@@ -32,13 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--flavour",
         choices=typing.get_args(Flavour),
         help="tensorrt_rtx builds for many GPUs on any machine (the default); tensorrt, the standard package, builds for "
-        "the GPU that is here",
+        "the GPU of this machine",
     )
     add(
         "--compute-capability",
         action="append",
         metavar="M.N",
-        help="GPU generation, e.g. 8.6; give it again for several (default: all that can run the model's precision)",
+        help="GPU generation, e.g. 8.6; may be given several times (default: all that can run the model's precision)",
     )
     add(
         "--max-batch",
@@ -57,8 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--without-scores",
         action="store_true",
-        help="leave out the engine that scores and aligns given targets, and with it alignments and the exact places of "
-        "markup: it holds the decoder's weights in the GPU's memory a second time",
+        help="leave out the engine for forced decoding, which holds the decoder's weights in the GPU's memory a second "
+        "time; scores, alignments and the exact placement of markup need it",
     )
 
 

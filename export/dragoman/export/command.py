@@ -26,7 +26,10 @@ examples:
   dragoman export flan-t5-base --output bundles/flan-gpu --precision bf16 --target tensorrt
   dragoman export fairseq/checkpoint_best.pt --output bundles/en-fr --dictionaries data-bin --bpe-codes bpe.codes
 
-The bundle appears whole or not at all: if the check fails, or Ctrl-C or SIGTERM ends it, nothing is written."""
+The bundle is written completely or not at all: nothing is left if the verification fails, or if Ctrl-C or SIGTERM ends the
+export.
+
+exit codes: 0 success, 1 the export or its verification failed, 2 wrong usage, 130 interrupted"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--output", type=Path, required=True, metavar="BUNDLE", help="the directory to write")
     add("--force", action="store_true", help="replace an existing bundle")
     add("--json", action="store_true", help="print the manifest as JSON instead of tables")
-    _declare_graphs(parser.add_argument_group("the graphs"))
-    _declare_model(parser.add_argument_group("the model"))
-    _declare_check(parser.add_argument_group("the check against the original"))
-    _declare_source(parser.add_argument_group("the format of SOURCE"))
+    _declare_graphs(parser.add_argument_group("graphs"))
+    _declare_model(parser.add_argument_group("model"))
+    _declare_check(parser.add_argument_group("verification"))
+    _declare_source(parser.add_argument_group("source format"))
 
 
 def _declare_graphs(group: argparse._ArgumentGroup) -> None:
@@ -49,27 +52,26 @@ def _declare_graphs(group: argparse._ArgumentGroup) -> None:
         "--precision",
         choices=typing.get_args(Precision),
         default="fp32",
-        help="of weights and arithmetic; bf16 is for TensorRT, and for models that fp16 can't hold, such as T5 "
-        "(default: fp32)",
+        help="of weights and arithmetic; bf16 is for TensorRT and models that overflow in fp16, such as T5 (default: fp32)",
     )
     add(
         "--target",
         choices=typing.get_args(Target),
         action="append",
         dest="targets",
-        help="what will run it; give it again for several (default: cpu)",
+        help="what the graphs are for, as above; may be given several times (default: cpu)",
     )
     add("--tensorrt", action="store_const", const="tensorrt", help="the same as --target tensorrt")
     add(
         "--compute-capability",
         action="append",
         metavar="M.N",
-        help="GPU generation to build TensorRT engines for, e.g. 8.6; give it again for several",
+        help="GPU generation to build TensorRT engines for, e.g. 8.6; may be given several times",
     )
     add(
         "--lowering",
         choices=("native", "portable"),
-        help="what the CPU runs: custom operators (native, the default where they are built) or standard ones (portable, "
+        help="graphs for the CPU: custom operators (native, the default if they are built) or standard ones (portable, "
         "slower, for a server without dragoman's operators; docs/operators.md)",
     )
     add(
@@ -78,8 +80,8 @@ def _declare_graphs(group: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="[LANGUAGE=]FILE",
         help="text in the target language, one sentence per line: only its tokens and single characters are generated, "
-        "which is faster where the vocabulary is large; what it loses is measured. With a LANGUAGE it is for requests into "
-        "this one; give it again for others (docs/bundle.md)",
+        "which is faster if the vocabulary is large; the loss is measured. With a LANGUAGE it applies to requests into "
+        "that language; may be given several times (docs/bundle.md)",
     )
 
 
@@ -95,14 +97,14 @@ def _declare_model(group: argparse._ArgumentGroup) -> None:
     add(
         "--segmentation",
         choices=typing.get_args(Segmentation),
-        help="what the model takes at a time: the server splits texts into sentences or lines, or gives them whole "
+        help="unit that the model was trained on: the server splits texts into sentences or lines, or not at all "
         "(default: none for T5, BART and Pegasus, sentence for translation models)",
     )
     add(
         "--task-prefix",
         default="",
         metavar="TEXT",
-        help='what stands before every text, for models of several tasks such as T5: "summarize: " (a request may name '
+        help='default text before each source, for models of several tasks such as T5: "summarize: " (a request may name '
         "another task or prefix; docs/export.md)",
     )
 
@@ -113,14 +115,14 @@ def _declare_check(group: argparse._ArgumentGroup) -> None:
         "--verify-file",
         type=Path,
         metavar="FILE",
-        help="sentences to check with, one per line, references after tabs (default: sentences that come with dragoman)",
+        help="sentences to verify with, one per line, references after tabs (default: sentences that come with dragoman)",
     )
     add(
         "--max-quality-loss",
         type=float,
         metavar="POINTS",
-        help="for fp16, bf16, int8 and shortlists: BLEU points that may be lost against references, or chrF points against "
-        "the original's output when there are none (default: 1 and 25)",
+        help="for fp16, bf16, int8 and shortlists: largest loss in BLEU against references, or in chrF against the "
+        "original's output if there are none (default: 1 and 25)",
     )
 
 
@@ -129,16 +131,16 @@ def _declare_source(group: argparse._ArgumentGroup) -> None:
     add(
         "--format",
         metavar="NAME",
-        help="what SOURCE is, where it is not recognised: hugging-face, ctranslate2, argos, dragoman, torch-transformer, "
+        help="format of SOURCE, if it is not detected: hugging-face, ctranslate2, argos, dragoman, torch-transformer, "
         "fairseq, opennmt-py or marian (docs/formats.md)",
     )
-    add("--dictionaries", type=Path, metavar="DIR", help="where dict.*.txt are, if not beside SOURCE")
-    add("--bpe-codes", type=Path, metavar="FILE", help="the merges of subword-nmt, if not beside SOURCE")
+    add("--dictionaries", type=Path, metavar="DIR", help="directory of dict.*.txt, if not beside SOURCE")
+    add("--bpe-codes", type=Path, metavar="FILE", help="merges of subword-nmt, if not beside SOURCE")
     add(
         "--moses",
         metavar="SOURCE-TARGET",
-        help="the languages in which texts went through the Moses tokenizer before --bpe-codes, e.g. en-de, so that the "
-        'bundle does the same; "none" if requests come tokenised (default: as SOURCE says, or its vocabulary tells)',
+        help="languages of the Moses tokenizer that the training text went through, e.g. en-de; the bundle then applies it. "
+        '"none" if requests are tokenised already (default: detected)',
     )
     add(
         "--spm",
@@ -146,7 +148,7 @@ def _declare_source(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="the sentencepiece model, if not beside SOURCE; give it again for a target language with another one",
+        help="sentencepiece model, if not beside SOURCE; give a second one for the target language if it has its own",
     )
 
 
