@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from calm import Lateness
 from hostile.deaths import Deaths
 from hostile.expensive import Expensive, expensive
 from hostile.neighbours import Neighbours
@@ -18,7 +19,9 @@ from served import Caller, Server
 NEXT_TOKEN_MS, ANSWER_MS = 1000, 3000
 """The goal is 50 ms on a machine with nothing else to do (`make hostile` reports it). Tests share theirs with compilers and
 other servers, where a core is waited for; what these bounds catch are stalls of seconds, which come at every try."""
-TRIES = 3
+TRIES, ATTEMPTS = 3, 9
+LATE_S = 0.2
+"""Of attempts that fail only those count during which a thread of ours that slept was woken sooner than so late."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,14 @@ def is_quick(row: Row) -> bool:
 
 @pytest.mark.parametrize("request_", expensive(), ids=lambda request: request.name)
 def test_an_expensive_request_holds_up_no_neighbour(street: Street, request_: Expensive) -> None:
-    rows = []
-    for _ in range(TRIES):
-        row = measured(request_, street.caller, street.neighbours, street.deaths)
+    rows: list[Row] = []
+    for _ in range(ATTEMPTS):
+        with Lateness() as lateness:
+            row = measured(request_, street.caller, street.neighbours, street.deaths)
         assert not row.failed, row
         if is_quick(row):
             return
-        rows.append(row)
-    pytest.fail(f"neighbours were held up {TRIES} times: {rows}")
+        if lateness.worst_s < LATE_S:
+            rows.append(row)
+        assert len(rows) < TRIES, f"neighbours were held up {TRIES} times: {rows}"
+    pytest.skip("the machine was too busy to measure")

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from calm import on_a_calm_machine
 from dragoman.search import DecodingOptions
 from dragoman.serving.text.suspicion import Evidence, collect_evidence, coverage_of, is_better, longest_answer, other_search
 
@@ -39,6 +40,7 @@ def test_what_is_suspicious(source_tokens: int, target: list[int], ended: bool, 
     assert suspicions(source_tokens, target, ended) == expected
 
 
+@on_a_calm_machine
 def test_looking_takes_linear_time() -> None:
     def seconds(length: int) -> float:
         began_s = time.thread_time()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calm import on_a_calm_machine
 from dragoman.bundle.manifest import Segmentation
 from dragoman.errors import InvalidRequest
 from dragoman.serving.text.document import Document, plain_text
@@ -251,6 +252,7 @@ def test_each_character_is_tokenised_a_bounded_number_of_times(name: str, segmen
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@on_a_calm_machine
 def test_splitting_takes_linear_time(name: str) -> None:
     def seconds(text: str) -> float:
         began_s = time.thread_time()
