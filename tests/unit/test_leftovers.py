@@ -34,8 +34,12 @@ def test_hangs():
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda ending: ending.name)
-def test_a_run_with_workers_leaves_nothing_however_it_ends(tmp_path: Path, ending: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("ended", "ending"),
+    [("run", signal.SIGINT), ("run", signal.SIGTERM), ("run", signal.SIGKILL), ("worker", signal.SIGKILL)],
+    ids=str,
+)
+def test_a_run_with_workers_leaves_nothing_however_it_ends(tmp_path: Path, ended: str, ending: signal.Signals) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_one.py").write_text(TEST)
     environment = {name: value for name, value in os.environ.items() if name != MARK and not name.startswith("PYTEST")}
@@ -47,7 +51,7 @@ def test_a_run_with_workers_leaves_nothing_however_it_ends(tmp_path: Path, endin
         directory, *pids = began.read_text().split()
         processes = [run.pid, *map(int, pids)]
         assert all(map(psutil.pid_exists, processes))
-        run.send_signal(ending)
+        os.kill({"run": run.pid, "worker": processes[1]}[ended], ending)
         eventually(lambda: run.poll() is not None)
     eventually(lambda: not any(map(psutil.pid_exists, processes)))
     eventually(lambda: not Path(directory).parent.exists())
