@@ -14,12 +14,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -76,9 +77,9 @@ class Served:
         told = json.loads(InferResult(response).as_numpy("DETAILS").item())
         return waited_s, float(told["texts"][0]["total_ms"]) / 1000
 
-    def translate_all(self, texts: Sequence[str], beam_size: int) -> None:
-        """Every text, `CONCURRENCY` of them open at a time."""
-        room, failures = threading.Semaphore(CONCURRENCY), []
+    def translate_all(self, texts: Sequence[str], beam_size: int, in_flight: int = CONCURRENCY) -> None:
+        """Every text, so many of them open at a time."""
+        room, failures = threading.Semaphore(in_flight), []
 
         def done(future: grpc.Future) -> None:
             if future.exception() is not None:
@@ -88,10 +89,15 @@ class Served:
         for text in texts:
             room.acquire()
             self._stub.ModelInfer.future(_request(text, beam_size), timeout=60).add_done_callback(done)
-        for _ in range(CONCURRENCY):
+        for _ in range(in_flight):
             room.acquire()
         if failures:
             raise SystemExit(f"{len(failures)} requests failed: {failures[0]}")
+
+    def cpu_s(self) -> float:
+        """CPU time of all processes so far."""
+        family = [self.process, *self.process.children(recursive=True)]
+        return sum(member.cpu_times().user + member.cpu_times().system for member in family)
 
     def memory_bytes(self) -> int:
         """Proportional share of every process: memory they share is counted once."""
@@ -218,13 +224,14 @@ def measure_memory(server: Served, rest_bytes: int, texts: Sequence[str]) -> Lin
 
 
 @contextlib.contextmanager
-def served(bundle: Path, threads: int) -> Iterator[Served]:
+def served(bundle: Path, threads: int, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
     """`dragoman serve` without its response cache, gone at the end."""
     command = [str(Path(sys.executable).with_name("dragoman")), "serve", "--bundle", f"en-de={bundle}"]
     command += ["--grpc-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]
     command += ["--threads", str(threads), "--response-cache", "0"]
     begun = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, env={**os.environ, **(environment or {})}, **pipes) as process:
         try:
             for line in process.stdout or ():
                 if line.startswith("ready:"):
