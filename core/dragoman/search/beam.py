@@ -12,16 +12,14 @@ import numpy.typing as npt
 
 from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
-from dragoman.search.hypothesis import Hypothesis
+from dragoman.search.hypothesis import Hypothesis, common_beginning
 from dragoman.search.initial_state import NO_TOKEN, TokenIds
-from dragoman.search.options import DecodingOptions
 from dragoman.search.phrases import Candidate, PhraseTracker
 
 __all__ = ["BeamBatch"]
 
 _NEVER = np.float32(-1.0e9)
 """Marks what must not win; finite, so that it can be added and compared."""
-
 
 _SCORED_TOGETHER = 4
 """Scored tokens come in multiples of this, so that steps have few shapes."""
@@ -92,7 +90,7 @@ class BeamBatch(SearchBatch):
         alive = (self._scores[sequence] > _NEVER / 2).tolist()
         alive[0] = True
         rows = [tokens[1:] for tokens, lives in zip(self._history[sequence], alive, strict=True) if lives]
-        return tuple(_common([*rows, *(ended.tokens for ended in self._ended[sequence])]))
+        return tuple(common_beginning([*rows, *(ended.tokens for ended in self._ended[sequence])]))
 
     def _start_sequence(self, sequence: int) -> None:
         # All rows are the same at first: only one may be continued, or all beams would be copies of it.
@@ -108,7 +106,7 @@ class BeamBatch(SearchBatch):
         else:
             self._divisor[sequence, :longest] = _penalties(options.length_penalty, longest)
         self._ended.append([])
-        self._trackers.append(self._tracker(options))
+        self._trackers.append(PhraseTracker(options.phrases, self._ends, self.width) if options.phrases else None)
         self._with_phrases += bool(options.phrases)
         self._shrinks = max(self._shrinks, options.max_length ** max(-options.length_penalty, 0.0))
 
@@ -128,9 +126,6 @@ class BeamBatch(SearchBatch):
             return None
         flat = [[*tokens, *[NO_TOKEN] * (self._scored_columns - len(tokens))] for rows in wanted for tokens in rows]
         return np.array(flat, np.int64).reshape(self._count, self.width, self._scored_columns)
-
-    def _tracker(self, options: DecodingOptions) -> PhraseTracker | None:
-        return PhraseTracker(options.phrases, self._ends, self.width) if options.phrases else None
 
     def _is_individual(self, sequence: int) -> bool:
         return bool(self._options[sequence].phrases) or super()._is_individual(sequence)
@@ -253,8 +248,9 @@ class BeamBatch(SearchBatch):
     def _go_on_without_ended(self, sequence: int, sums: Scores, rows: list[int], tokens: list[int], over: bool) -> None:
         """Of the best continuations of a sequence, (_wanted) each, some have ended: the others go on."""
         ends = [over or token in self._ends for token in tokens]
-        if any(ends[: self.width]):
-            self._end_some(sequence, sums, ends, rows, tokens)
+        # Only the first `width` may end; the others are there to go on.
+        if ending := [(sums[at], rows[at], tokens[at]) for at in range(self.width) if ends[at]]:
+            self._end(sequence, ending)
         going = sorted(range(len(ends)), key=ends.__getitem__)[: self.width]  # best first, as they were
         kept = sums[going]
         if ends[going[-1]]:  # nothing else is left
@@ -263,10 +259,6 @@ class BeamBatch(SearchBatch):
         parents, fed = [rows[at] for at in going], [tokens[at] for at in going]
         self._parents[sequence], self._fed[sequence] = parents, fed
         self._extend(sequence, parents, fed)
-
-    def _end_some(self, sequence: int, sums: Scores, ends: list[bool], rows: list[int], tokens: list[int]) -> None:
-        """Keep the best of what has ended; only the first `width` candidates may, the others are there to go on."""
-        self._end(sequence, [(sums[at], rows[at], tokens[at]) for at in range(self.width) if ends[at]])
 
     def _end(self, sequence: int, ending: list[tuple[np.float32, int, int]]) -> None:
         """Sums, rows and last tokens of hypotheses that end now; the best that have ended are kept."""
@@ -302,9 +294,3 @@ class BeamBatch(SearchBatch):
 def _penalties(exponent: float, count: int) -> Scores:
     """0 … count − 1 to the power of `exponent`, as Python computes it and not as numpy may."""
     return np.array([1.0, *(length**exponent for length in range(1, count))], np.float32)
-
-
-def _common(rows: list[list[int]]) -> list[int]:
-    """The longest beginning that all share."""
-    beginning = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*rows, strict=False))
-    return [tokens[0] for tokens in beginning]
