@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from leftovers import MARK, Guard
 from once import made_once
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 # A shell starts background jobs with SIGINT ignored, and their children inherit that: tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says more about the machine than about what is tested.
+settings.register_profile("dragoman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dragoman")
 
 TESTS = Path(__file__).resolve().parent
 REFERENCE_MODEL = TESTS.parent / "models" / "tatoeba-en-de"

@@ -31,7 +31,7 @@ class CleanEnvironment:
         """The environment's own programs and nothing else on PATH: no compiler either."""
         return {**os.environ, "PATH": str(self.home / "bin")}
 
-    def run(self, *command: str | Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str | Path, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(part) for part in command],
             env=self.variables,
@@ -51,10 +51,10 @@ class CleanEnvironment:
 
 def install(wheel: Path, home: Path) -> CleanEnvironment:
     """Only the wheel is installed: what it depends on is found in the environment of the tests."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     environment = CleanEnvironment(home)
     pip = [sys.executable, "-m", "pip", "--python", str(environment.python), "install", "--no-deps", "--quiet", str(wheel)]
-    subprocess.run(pip, check=True, capture_output=True, timeout=120)
+    subprocess.run(pip, check=True, capture_output=True)
     # A path in a .pth file is searched, but the .pth files in it are not read: our editable install stays out of sight.
     packages = home / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     borrowed = [sysconfig.get_path("purelib"), *(path for path in sys.path if path.endswith("site-packages"))]

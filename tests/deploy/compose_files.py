@@ -42,7 +42,7 @@ def compose(*files: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         env={"PATH": "/usr/bin"},
     )
     assert read.returncode == 0, read.stderr

@@ -23,6 +23,7 @@ from dragoman.serving.triton.flags import CLOSED_BY_DEFAULT, Address, Tls, Trito
 from dragoman.serving.triton.installation import Installation, find_installation, official
 from served import Caller, Server, eventually
 
+pytestmark = pytest.mark.timeout(3600)  # a compilation: a minute on two cores that do nothing else
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
@@ -204,7 +205,7 @@ def test_the_health_check_is_green_while_it_serves_and_red_when_it_is_gone(
     check = [str(clean.python.with_name(program)), *arguments]
     for address, code in ((deployed.grpc, 0), ("127.0.0.1:1", 1)):
         here = [part.replace("127.0.0.1:8001", address) for part in check]
-        assert subprocess.run(here, capture_output=True, check=False, timeout=120).returncode == code
+        assert subprocess.run(here, capture_output=True, check=False, timeout=600).returncode == code
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
@@ -223,10 +224,10 @@ def test_with_tls_the_command_serves_and_its_health_check_is_green(reference_bun
     with Server.of([here(part, "127.0.0.1:0") for part in service["command"][1:]]) as server:
         _, program, *arguments = service["healthcheck"]["test"]
         check = [str(Path(sys.executable).with_name(program)), *(here(part, server.grpc) for part in arguments)]
-        checked = subprocess.run(check, capture_output=True, text=True, check=False, timeout=120)
+        checked = subprocess.run(check, capture_output=True, text=True, check=False, timeout=600)
         assert checked.returncode == 0, checked.stderr
         stranger = [part for part in check if not part.startswith(("--tls-cert", "--tls-key"))]
-        assert subprocess.run(stranger, capture_output=True, check=False, timeout=120).returncode == 1
+        assert subprocess.run(stranger, capture_output=True, check=False, timeout=600).returncode == 1
 
 
 def make_certificates(directory: Path) -> None:

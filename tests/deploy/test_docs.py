@@ -93,7 +93,7 @@ def test_the_guides_show_commands(name: str) -> None:
 @pytest.mark.parametrize("name", GENERATED)
 def test_the_generated_page_is_current(name: str) -> None:
     generate = [sys.executable, "-c", f"import generate; print(generate.pages()[{name!r}], end='')"]
-    done = subprocess.run(generate, cwd=DOCS, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(generate, cwd=DOCS, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (DOCS / name).read_text(encoding="utf-8"), "run `make docs`"
 

@@ -144,7 +144,7 @@ def test_a_long_text_with_all_places_holds_up_no_neighbour(caller: Caller) -> No
     text = f"{SOURCE} " * 150
     places = list(range(0, 1600, 100))
     later = caller.stub.ModelInfer.future(
-        request("translate", [text] * 4, {"alternatives_at": places, "num_alternatives": 16, "cache": False}), timeout=120
+        request("translate", [text] * 4, {"alternatives_at": places, "num_alternatives": 16, "cache": False}), timeout=600
     )
     assert caller.translate([OTHER], cache=False).best == ["Wo ist der Bahnhof?"]
     answer = caller.answer(later.result())

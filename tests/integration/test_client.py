@@ -339,7 +339,7 @@ def test_the_command_translates(server: Server, flags: list[str], capsys: pytest
 def test_tritons_words_for_an_unknown_model_are_understood(server: Server) -> None:
     caller = server.caller()
     with pytest.raises(grpc.RpcError) as caught:
-        caller.stub.ModelInfer(service_pb2.ModelInferRequest(model_name="nothing"), timeout=120)
+        caller.stub.ModelInfer(service_pb2.ModelInferRequest(model_name="nothing"), timeout=600)
     caller.close()
     failure = read_status(caught.value.code(), caught.value.details(), server.grpc)
     assert type(failure.error) is ServerError

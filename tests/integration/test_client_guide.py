@@ -22,7 +22,7 @@ def test_the_example_runs(server: Server, tmp_path: Path, example: str) -> None:
     (tmp_path / "book.en").write_text("It is raining.\n\nThank you!\n", encoding="utf-8")
     (tmp_path / "example.py").write_text(example.replace("localhost:8001", server.grpc), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

@@ -27,7 +27,7 @@ def example(language: str, having: str) -> str:
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
+        command, cwd=folder, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **environment}
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -50,7 +50,7 @@ def npm_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("npm")
     packages = ["@grpc/grpc-js", "@grpc/proto-loader", "@bufbuild/buf"]
     command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(place), *packages]
-    installed = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    installed = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if installed.returncode != 0:
         pytest.skip(f"npm can't install here: {installed.stderr.strip()[-200:]}")
     return place / "node_modules"

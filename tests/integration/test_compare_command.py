@@ -19,7 +19,7 @@ def test_a_bundle_and_the_same_model_in_ctranslate2_agree(reference_bundle: Path
     model, text, page = tmp_path / "ct2", tmp_path / "text.txt", tmp_path / "page.html"
     converter = [sys.executable, "-W", "ignore", "-m", "benchmarks.workers.convert_to_ctranslate2"]
     subprocess.run(
-        [*converter, str(REFERENCE_MODEL), str(model), "fp32"], cwd=ROOT, check=True, capture_output=True, timeout=120
+        [*converter, str(REFERENCE_MODEL), str(model), "fp32"], cwd=ROOT, check=True, capture_output=True, timeout=600
     )
     text.write_text("".join(f"{line}\n" for line in SENTENCES), encoding="utf-8")
     command = [
@@ -34,7 +34,7 @@ def test_a_bundle_and_the_same_model_in_ctranslate2_agree(reference_bundle: Path
     ]
     command += ["--text", str(text), "--references", str(text), "--spm", str(REFERENCE_MODEL / "source.spm")]
     command += ["--rounds", "2", "--threads", "1", "--json", "--html", str(page)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert (figures["lines"], figures["rounds"]) == (len(SENTENCES), 2)

@@ -126,7 +126,7 @@ def _by_token(best: TopTokens) -> np.ndarray:
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_device_decoders_equal_native_ones(pairs: dict[str, Pair], precision: str, data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 3), "width")

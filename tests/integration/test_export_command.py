@@ -26,7 +26,7 @@ from random_marian import write_marian
 
 DRAGOMAN = str(Path(sys.executable).with_name("dragoman"))
 REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
-TIMEOUT_S = 280
+TIMEOUT_S = 600
 
 
 def dragoman(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -155,7 +155,7 @@ def test_an_export_that_is_ended_leaves_no_bundle_and_no_half_of_one(tmp_path: P
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(ending)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "dragoman export: interrupted"
     assert list(tmp_path.iterdir()) == []

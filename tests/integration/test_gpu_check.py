@@ -90,7 +90,7 @@ def test_without_a_gpu_the_check_ends_with_that_verdict(tmp_path: Path) -> None:
     if gpu_facts():
         pytest.skip("this machine has a GPU")
     command = [sys.executable, "-m", "benchmarks.gpu_check", "--output", str(tmp_path / "report")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=ROOT)
     assert done.returncode == 2
     assert done.stdout.splitlines()[-1].startswith("verdict: NO GPU: ")
     written = json.loads((tmp_path / "report.json").read_text())

@@ -142,7 +142,7 @@ def test_the_shell_takes_pages_and_glossary_files(server: Server, tmp_path: Path
     (tmp_path / "terms.tsv").write_text("station\tHaltestelle\n", encoding="utf-8")
     command = [str(Path(sys.executable).with_name("dragoman")), "translate", "--server", server.grpc]
     command += ["--input", "page.html", "--format", "html", "--glossary", "terms.tsv"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Haltestelle") == 2
     assert done.stdout.startswith("<h1>")
@@ -151,10 +151,10 @@ def test_the_shell_takes_pages_and_glossary_files(server: Server, tmp_path: Path
 def test_the_shell_knows_a_document_by_its_name(server: Server, tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# The station\n\nWhere is the *station*?\n", encoding="utf-8")
     command = [str(Path(sys.executable).with_name("dragoman")), "translate", "--server", server.grpc, "--input", "page.md"]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert shown.returncode == 0, shown.stderr
     assert re.fullmatch(r"# [^#*]+\n\n[^#*]*\*[^#*]+\*\S*\n", shown.stdout)
-    subprocess.run([*command, "--output", "page.de.md"], cwd=tmp_path, capture_output=True, check=True, timeout=120)
+    subprocess.run([*command, "--output", "page.de.md"], cwd=tmp_path, capture_output=True, check=True, timeout=600)
     assert (tmp_path / "page.de.md").read_text(encoding="utf-8") == shown.stdout
 
 

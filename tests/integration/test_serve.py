@@ -37,13 +37,13 @@ class TestTranslate:
         assert caller.translate(["I live in Boston."], prefix_text="Ich wohne").best[0].startswith("Ich wohne")
 
     def test_needs_no_options(self, caller: Caller) -> None:
-        response = caller.stub.ModelInfer(request("translate", [SENTENCES[0]], {}), timeout=120)
+        response = caller.stub.ModelInfer(request("translate", [SENTENCES[0]], {}), timeout=600)
         assert caller.answer(response).best == caller.translate([SENTENCES[0]]).best
 
     def test_returns_only_the_requested_outputs(self, caller: Caller) -> None:
         message = request("translate", [SENTENCES[0]], {})
         message.outputs.add(name="TRANSLATION")
-        assert list(outputs(caller.stub.ModelInfer(message, timeout=120))) == ["TRANSLATION"]
+        assert list(outputs(caller.stub.ModelInfer(message, timeout=600))) == ["TRANSLATION"]
 
     def test_many_callers_at_once_get_their_own_answers(self, caller: Caller) -> None:
         texts = [f"Tom has {number} books." for number in range(2, 34)]
@@ -164,7 +164,7 @@ class TestTriton:
     def test_is_ready(self, caller: Caller) -> None:
         from tritonclient.grpc import service_pb2
 
-        assert caller.stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=120).ready
+        assert caller.stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=600).ready
 
     @pytest.mark.parametrize(
         "call",
@@ -182,7 +182,7 @@ class TestTriton:
 
         kind = getattr(service_pb2, f"{call}Request")
         with pytest.raises(grpc.RpcError) as refused:
-            getattr(caller.stub, call)(kind(), timeout=120)
+            getattr(caller.stub, call)(kind(), timeout=600)
         assert "restricted" in refused.value.details()
 
 

@@ -24,7 +24,7 @@ def attempt(*arguments: str) -> tuple[int, str]:
     """Exit code and the complaint of a server that must not start."""
     process = launch(arguments)
     try:
-        output, complaint = process.communicate(timeout=120)
+        output, complaint = process.communicate(timeout=600)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
@@ -102,7 +102,7 @@ def test_a_server_is_ready_only_when_it_translates(reference_bundle: Path) -> No
     finally:
         caller.close()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=120)
+        process.communicate(timeout=600)
     assert process.returncode == 0
 
 
@@ -168,7 +168,7 @@ class TestHttp:
         (address,) = [line.split()[-1] for line in twins.lines if line.strip().startswith("HTTP")]
         request = urllib.request.Request(f"{address}{path}", json.dumps(body).encode(), method="POST")  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310 - our own loopback address
+            with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310 - our own loopback address
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:

@@ -85,7 +85,7 @@ def test_without_a_gpu_the_server_ends_with_the_reason(bundle: Path) -> None:
         pytest.skip("this machine has a GPU")
     process = launch(["--bundle", f"en-de={bundle}", "--device", "tensorrt"])
     try:
-        said, log = process.communicate(timeout=120)
+        said, log = process.communicate(timeout=600)
     finally:
         process.kill()
         process.wait(120)

@@ -73,7 +73,7 @@ def test_the_command_works_when_it_is_pasted(server: Server, tmp_path: Path, lin
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

@@ -12,7 +12,7 @@ from dragoman.export.pipeline import ExportOptions, export_bundle
 from dragoman.export.progress import QuietStages
 
 pytest.importorskip("tensorrt_rtx_bindings")
-pytestmark = pytest.mark.timeout(600)  # the first test of the module waits for the whole export
+pytestmark = pytest.mark.timeout(1800)  # the first test of the module waits for the whole export
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
 SENTENCES = (

@@ -147,13 +147,13 @@ def triton_stays_up(triton: Triton, caller: Caller) -> Iterator[None]:
 
 def refusal(caller: Caller, message: service_pb2.ModelInferRequest) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.RpcError) as refused:
-        caller.stub.ModelInfer(message, timeout=120)
+        caller.stub.ModelInfer(message, timeout=600)
     return refused.value.code(), refused.value.details()
 
 
 def stream_error(caller: Caller, message: service_pb2.ModelInferRequest) -> dict[str, Any]:
     """DETAILS.error of a stream that has no other response."""
-    (last,) = stream_pieces(caller.stub.ModelStreamInfer(iter([message]), timeout=120, metadata=STRICT))
+    (last,) = stream_pieces(caller.stub.ModelStreamInfer(iter([message]), timeout=600, metadata=STRICT))
     assert (last["chunk"], last["final"], last["details"]["wire_version"]) == ("", True, WIRE_VERSION)
     error: dict[str, Any] = last["details"]["error"]
     return error
@@ -199,14 +199,14 @@ class TestClassification:
         if model == "translate":
             add_bytes(message, "TEXT", [b"good"])
         message.outputs.add(name=output).parameters["classification"].int64_param = 1
-        assert [each.name for each in caller.stub.ModelInfer(message, timeout=120).outputs] == [output]
+        assert [each.name for each in caller.stub.ModelInfer(message, timeout=600).outputs] == [output]
 
     @pytest.mark.parametrize("text", ["good", "refused"])
     def test_of_a_stream_does_not_bring_triton_down(self, caller: Caller, text: str) -> None:
         message = request("translate_stream", [text], {})
         message.outputs.add(name="CHUNK").parameters["classification"].int64_param = 1
         for _ in range(150):
-            assert list(caller.stub.ModelStreamInfer(iter([message]), timeout=120, metadata=STRICT))
+            assert list(caller.stub.ModelStreamInfer(iter([message]), timeout=600, metadata=STRICT))
 
 
 class TestStatus:
@@ -216,7 +216,7 @@ class TestStatus:
     def test_takes_a_query(self, caller: Caller) -> None:
         message = service_pb2.ModelInferRequest(model_name="server_status")
         add_bytes(message, "QUERY", [b"anything"])
-        assert json.loads(outputs(caller.stub.ModelInfer(message, timeout=120))["STATUS"][0]) == STATUS
+        assert json.loads(outputs(caller.stub.ModelInfer(message, timeout=600))["STATUS"][0]) == STATUS
 
     def test_refuses_a_query_that_is_too_long(self, caller: Caller) -> None:
         message = service_pb2.ModelInferRequest(model_name="server_status")

@@ -61,7 +61,7 @@ def refused(
 ) -> None:
     """The answer is that status, with a sentence that gives nothing away and has `complaint` in it."""
     with pytest.raises(grpc.RpcError) as error:
-        caller.stub.ModelInfer(message, timeout=120)
+        caller.stub.ModelInfer(message, timeout=600)
     assert error.value.code() is code
     assert error.value.details()
     assert not REVEALING.search(error.value.details())
@@ -97,7 +97,7 @@ class TestMalformed:
         together, bad = [], []
         for number, (texts, options, _) in enumerate(MALFORMED):
             together.append(caller.translate_later([good[number % len(good)]], cache=False))
-            bad.append(caller.stub.ModelInfer.future(request("translate", texts, options), timeout=120))
+            bad.append(caller.stub.ModelInfer.future(request("translate", texts, options), timeout=600))
         said = [caller.answer(future.result()).best for future in together]
         assert said == [alone[number % len(good)] for number in range(len(MALFORMED))]
         assert [future.exception().code() for future in bad] == [INVALID] * len(MALFORMED)
@@ -173,7 +173,7 @@ class TestSlowCallers:
         host, _, port = server.grpc.rpartition(":")
         with contextlib.ExitStack() as open_sockets:
             for number in range(40):
-                connected = open_sockets.enter_context(socket.create_connection((host, int(port)), timeout=120))
+                connected = open_sockets.enter_context(socket.create_connection((host, int(port)), timeout=600))
                 connected.sendall(
                     [b"", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(50)][number % 4]
                 )

@@ -44,7 +44,7 @@ def test_a_refused_stream_has_its_error_even_if_details_were_not_requested(calle
     """A caller that asks for CHUNK alone must not take a refusal for an empty translation."""
     message = request("translate_stream", ["Hello."], {"top_k": -1})
     message.outputs.add(name="CHUNK")
-    (response,) = caller.stub.ModelStreamInfer(iter([message]), timeout=120)
+    (response,) = caller.stub.ModelStreamInfer(iter([message]), timeout=600)
     assert "DETAILS" in [output.name for output in response.infer_response.outputs]
 
 
@@ -53,7 +53,7 @@ def test_a_call_refused_in_a_strict_stream_is_an_ordinary_response(
     caller: Caller, deaths: Deaths, model: str, output: str
 ) -> None:
     message = request(model, ["Hello."], {"top_k": -1})
-    (response,) = caller.stub.ModelStreamInfer(iter([message]), timeout=120, metadata=STRICT)
+    (response,) = caller.stub.ModelStreamInfer(iter([message]), timeout=600, metadata=STRICT)
     assert not response.error_message
     (refusal,) = outputs(response.infer_response)[output]
     assert json.loads(refusal)["error"]["code"] == "INVALID_REQUEST"
@@ -67,7 +67,7 @@ def test_triton_outlives_streams_that_end_badly(server: Server, deaths: Deaths, 
 def test_triton_outlives_several_refused_requests_in_one_stream(caller: Caller, deaths: Deaths) -> None:
     message = request("translate_stream", ["Hello."], {"top_k": -1})
     for _ in range(50):
-        responses = list(caller.stub.ModelStreamInfer(iter([message] * 5), timeout=120, metadata=STRICT))
+        responses = list(caller.stub.ModelStreamInfer(iter([message] * 5), timeout=600, metadata=STRICT))
         assert [response.error_message for response in responses] == [""] * 5
 
 
@@ -112,6 +112,6 @@ ADMINISTRATION = {
 def test_administration_is_closed(caller: Caller, deaths: Deaths, method: str, token: str | None) -> None:
     metadata = [] if token is None else [("triton-grpc-protocol-admin-token", token.encode("ascii", "ignore").decode())]
     with pytest.raises(grpc.RpcError) as error:
-        getattr(caller.stub, method)(ADMINISTRATION[method], timeout=120, metadata=metadata)
+        getattr(caller.stub, method)(ADMINISTRATION[method], timeout=600, metadata=metadata)
     assert error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED)
     assert "restricted" in error.value.details()

@@ -204,7 +204,7 @@ def places(value: object, prefix: Path_ = ()) -> list[Path_]:
     return [path for key, item in inner for path in ((*prefix, key), *places(item, (*prefix, key)))]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_a_mutated_manifest_is_refused_or_read_as_written(manifest: Manifest, data: st.DataObject) -> None:
     raw = json.loads(manifest.to_json())
@@ -226,7 +226,7 @@ def test_a_mutated_manifest_is_refused_or_read_as_written(manifest: Manifest, da
     assert Manifest.from_json(read.to_json()) == read
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(at=st.floats(0, 1, exclude_max=True), junk=st.text(max_size=5), cut=st.integers(0, 40))
 def test_a_manifest_with_other_characters_is_refused_or_read_as_written(
     manifest: Manifest, at: float, junk: str, cut: int

@@ -58,7 +58,7 @@ def completions(script: Path, *words: str) -> list[str]:
     """What bash offers for the last of `words`."""
     typed = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}"
     program = f"source {script}; {typed}; _shtab_dragoman; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=600, check=True)
     return done.stdout.split()
 
 
@@ -86,7 +86,7 @@ print -r -- "$shown"
 def test_zsh_completes_commands_and_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zsh"]) == 0
     (tmp_path / "_dragoman").write_text(capsys.readouterr().out, encoding="utf-8")
-    done = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", tmp_path], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", tmp_path], capture_output=True, text=True, timeout=600, check=True)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\b\r]", "", done.stdout)
     assert re.search(r"dragoman status +--server", shown), done.stdout
 
@@ -104,7 +104,7 @@ def test_fish_completes_commands_flags_and_choices(
     script.write_text(capsys.readouterr().out, encoding="utf-8")
     program = ["fish", "--no-config", "-c", f"source {script}; complete -C {shlex.quote(typed)}"]
     done = subprocess.run(
-        program, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=True
+        program, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=600, check=True
     )
     assert offered in {line.partition("\t")[0] for line in done.stdout.splitlines()}
 

@@ -256,12 +256,12 @@ def test_ctrl_c_keeps_what_was_translated_and_the_same_command_goes_on(
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "goes on where it stopped" in said
     assert not output.exists()
     triton.models.clear()
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, check=True)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=600, check=True)
     assert "96 of them earlier" in done.stderr
     assert output.read_text() == book.read_text().upper()
 
@@ -273,14 +273,14 @@ def test_a_full_disk_loses_nothing_of_what_was_translated(triton: ScriptedTriton
         ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command],
         stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert full.returncode == 1
     assert full.stderr.count("\n") == 1
     kept = (tmp_path / "book.de.part").read_text().splitlines()
     assert len(kept) > 100
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, check=True)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=600, check=True)
     assert f"({len(kept) - 1} of them earlier)" in done.stderr  # the last one was torn
     assert output.read_text() == book.read_text().upper()
 

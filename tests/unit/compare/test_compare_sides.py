@@ -116,6 +116,6 @@ def test_what_can_not_be_compared_is_refused_before_anything_starts(
     (tmp_path / "blank.txt").write_text("eins\n\nzwei\n", encoding="utf-8")
     command = [sys.executable, "-m", "dragoman.cli", "compare", "--bundle", str(reference_bundle), "--text", "text.txt"]
     command += ["--ctranslate2", "no-model", *flags]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 2
     assert said in done.stderr

@@ -48,7 +48,7 @@ def opened(page: Path, *flags: str) -> dict[str, object]:
     assert BROWSER is not None
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
     command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={page.parent / 'profile'}", *flags]
-    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=600, check=True)
     assert "CONSOLE" not in done.stderr
     found = re.search(r"PROBE(\{.*?\})END", done.stdout, re.DOTALL)
     assert found is not None

@@ -150,7 +150,7 @@ def test_a_failed_compile_leaves_the_old_library(tmp_path: Path, monkeypatch: py
 def test_the_error_for_what_is_missing_is_one_line() -> None:
     command = [sys.executable, str(ROOT / "native" / "build.py")]
     done = subprocess.run(
-        command, env={**os.environ, "CXX": "/nowhere/g++"}, capture_output=True, text=True, check=False, timeout=120
+        command, env={**os.environ, "CXX": "/nowhere/g++"}, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == 1
     assert done.stdout == ""
@@ -182,7 +182,7 @@ def source(tmp_path: Path) -> Path:
 def make_wheel(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(source / "dist")]
     return subprocess.run(
-        command, cwd=source, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=source, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
     )
 
 

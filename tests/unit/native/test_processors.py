@@ -22,7 +22,7 @@ ORDER = ["avx512", "avx2", "plain"]
 def with_processor(name: str, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DRAGOMAN_PROCESSOR": name}
     return subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=600
     )
 
 

@@ -23,7 +23,7 @@ def receive(channel: Channel, count: int) -> list[Frame]:
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         while len(frames) < count:
-            assert selector.select(timeout=120), "nothing arrived"
+            assert selector.select(timeout=600), "nothing arrived"
             frames += channel.receive()
     return frames
 

@@ -47,7 +47,7 @@ class Peer:
         with selectors.DefaultSelector() as selector:
             selector.register(self.channel, selectors.EVENT_READ)
             while not self._arrived:
-                assert selector.select(timeout=120), "nothing arrived"
+                assert selector.select(timeout=600), "nothing arrived"
                 self._arrived += self.channel.receive()
         return self._arrived.pop(0)
 

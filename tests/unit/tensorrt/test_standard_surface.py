@@ -54,7 +54,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str |
         subprocess.run([*command, f"-Wl,-soname,{library}"], check=True)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(directory)}
     described = subprocess.run(
-        [sys.executable, "-c", DESCRIBE], check=True, capture_output=True, env=environment, timeout=120
+        [sys.executable, "-c", DESCRIBE], check=True, capture_output=True, env=environment, timeout=600
     )
     found = json.loads(described.stdout)
     assert found["version"] == STANDARD_VERSION
