@@ -15,6 +15,7 @@ from typing import Literal, cast
 
 from dragoman.client.files import check_output
 from dragoman.client.markup_documents import cut_document
+from dragoman.client.subtitles import are_marked, cue_text, laid_out, speeches
 from dragoman.errors import DragomanError, UsageError
 
 __all__ = ["DocumentKind", "Piece", "count_pieces", "kind_of_file", "pieces_of", "read_document", "write_document"]
@@ -41,14 +42,16 @@ _CUTS = (re.compile(r"\n\s*"), re.compile(r"[.!?。！？][\"'”’»)\]]*\s*")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`text` is translated; `before` stays as it is. `lines`: how many the translation is laid out in, 0 for its own.
+    """`text` is translated; `before` stays as it is. `lines`: of a cue, how many each of its speeches has. One that
+    is `is_marked` is sent as HTML; so are the others of its document.
 
     `context` is what the server must see before and behind the text, and what it returns as it is.
     """
 
     before: str
     text: str
-    lines: int = 0
+    lines: tuple[int, ...] = ()
+    is_marked: bool = False
     context: tuple[str, str] = ("", "")
 
     @property
@@ -62,7 +65,7 @@ class Piece:
         if not (translation.startswith(before) and translation.endswith(behind)):
             raise DragomanError("the server has changed what surrounds a piece of a document; send the document as a whole")
         translation = translation[len(before) : len(translation) - len(behind)]
-        return self.before + (_in_lines(translation, self.lines) if self.lines else translation)
+        return self.before + (laid_out(translation, self.lines, is_marked=self.is_marked) if self.lines else translation)
 
 
 def kind_of_file(path: Path, text_format: str | None = None, is_document: bool | None = None) -> DocumentKind | None:
@@ -162,30 +165,16 @@ def _last_end(pattern: re.Pattern[str], window: str) -> int:
 
 
 def _cues(document: str) -> Iterator[Piece]:
-    """Number and times stay; the lines of a cue are one text."""
-    end = 0
+    """Number and times stay."""
+    end, is_marked = 0, are_marked(document)
     for paragraph in _PARAGRAPH.finditer(document):
         block = paragraph.group()
         times = _TIMES.search(document, paragraph.start(), min(paragraph.end(), paragraph.start() + _IN_SIGHT))
         start = times.end() if times else paragraph.start()
         lines = [line.strip() for line in document[start : paragraph.end()].split("\n")]
-        if text := " ".join(filter(None, lines)):
+        if said := speeches(list(filter(None, lines))):
             last = paragraph.start() + len(block.rstrip())
-            yield Piece(document[end:start], text, len(lines))
+            counts = tuple(map(len, said))
+            yield Piece(document[end:start], cue_text(said, is_marked=is_marked), counts, is_marked)
             end = last
     yield Piece(document[end:], "")
-
-
-def _in_lines(text: str, count: int) -> str:
-    """The words of a text in so many lines of about the same length; fewer where there are too few words."""
-    words, lines = text.split(), list[str]()
-    while words and count > 1:
-        share = sum(map(len, words)) + len(words) - 1
-        taken = 1
-        length = len(words[0])
-        while taken < len(words) - (count - 1) and length + 1 + len(words[taken]) / 2 <= share / count:
-            length += 1 + len(words[taken])
-            taken += 1
-        lines.append(" ".join(words[:taken]))
-        words, count = words[taken:], count - 1
-    return "\n".join([*lines, " ".join(words)] if words else lines)

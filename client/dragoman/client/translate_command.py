@@ -129,6 +129,8 @@ def _translate_file(translator: Translator, arguments: argparse.Namespace, optio
 def _print_document(translator: Translator, path: Path, kind: DocumentKind, options: RequestOptions) -> None:
     """Every piece as soon as it is translated."""
     pieces = list(pieces_of(read_document(path), kind))
+    if pieces[0].is_marked:
+        options = {**options, "format": "html"}
     waiting: deque[Piece] = deque(pieces[:-1])
     for translation in translator.translate_lines((piece.sent for piece in pieces[:-1]), **options):
         print(waiting.popleft().written(translation.text), end="", flush=True)

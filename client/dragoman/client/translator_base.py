@@ -168,6 +168,9 @@ class TranslatorBase(ABC):
         if output.exists() and source.exists() and source.samefile(output):
             raise UsageError(f"{output} is the input; write the translation to another file")
         pieces = list(pieces_of(read_document(source), kind))
+        if pieces[0].is_marked:
+            given = {**given, "format": "html"}
+            options = self._settings.check_for_many(_of_request(given))
         await self._check()
         window, on_progress = given.get("window") or Window(), given.get("on_progress")
         texts = batches([piece.sent for piece in pieces[:-1]], window.batch_size)

@@ -69,7 +69,41 @@ def test_cues_keep_their_numbers_and_times() -> None:
     assert unchanged(SUBTITLES, "subtitles") == balanced
 
 
-@pytest.mark.parametrize("unit", ["a", "1", " ", "\n", "a\n", "1:", "00:00:01,000 --> ", ". ", "\n \n"])
+def cue(text: str) -> str:
+    return f"1\n00:00:01,000 --> 00:00:03,500\n{text}\n"
+
+
+def test_what_two_people_say_stays_apart() -> None:
+    said = cue("- Hello! And\nhow are you?\n- I am fine.\n– So am I.")
+    assert texts(said, "subtitles") == ["- Hello! And how are you?\n- I am fine.\n– So am I."]
+    assert unchanged(said, "subtitles") == said
+    (piece, _) = pieces_of(said, "subtitles")
+    assert piece.written("Two words") == cue("Two words").rstrip()  # the model may say less
+
+
+def test_tags_of_subtitles_are_html_and_all_else_in_them_is_text() -> None:
+    said = (
+        cue("<i>Where is</i> the station &amp;\nAT&T < 3?") + "\n" + cue("<font color='red'>- Who</font>\n- Me & <b>you</b>")
+    )
+    assert texts(said, "subtitles") == [
+        "<i>Where is</i> the station &amp;amp; AT&amp;T &lt; 3?",
+        "<font color='red'>- Who</font><br>- Me &amp; <b>you</b>",
+    ]
+    assert unchanged(said, "subtitles").split() == said.split()
+    assert unchanged(said, "subtitles").splitlines()[-2:] == said.splitlines()[-2:]
+
+
+def test_subtitles_with_tags_are_sent_as_html(translator: Translator, triton: ScriptedTriton, tmp_path: Path) -> None:
+    source = tmp_path / "film.srt"
+    source.write_text(cue("<i>Hello</i> you & me"), encoding="utf-8")
+    translator.translate_file(source, tmp_path / "film.de.srt")
+    (request,) = triton.received
+    assert (request.options["format"], request.texts) == ("html", ["<i>Hello</i> you &amp; me"])
+
+
+@pytest.mark.parametrize(
+    "unit", ["<i>", "<", "- a\n", "&", "a", "1", " ", "\n", "a\n", "1:", "00:00:01,000 --> ", ". ", "\n \n"]
+)
 @pytest.mark.parametrize("kind", ["text", "subtitles"])
 def test_cutting_takes_linear_time(unit: str, kind: DocumentKind) -> None:
     def seconds(length: int) -> float:

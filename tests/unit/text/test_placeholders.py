@@ -158,3 +158,14 @@ def test_finding_them_takes_linear_time(hostile: str) -> None:
     began_s = time.process_time()
     assert len(list(placeholder_spans(hostile * (100_000 // len(hostile))))) < 100_000
     assert time.process_time() - began_s < 2.0
+
+
+def test_a_tag_between_a_placeholder_and_a_word_parts_them() -> None:
+    for page in ("{a}<b>word</b> is", "The <b>{a}</b>px are", "{a}<b>{b}</b> is", "x{a}<i>y</i>{b} z"):
+        parts = [part.text for part in planned(page).parts]
+        assert not any(sign in part for part in parts for sign in "{}"), parts
+        assert translated(page).replace(" ", "") == page.replace(" ", "")
+
+
+def test_what_a_tag_cuts_is_no_placeholder() -> None:
+    assert planned("{a<b>b}</b> is").parts[0].text == "{ab} is"

@@ -7,7 +7,7 @@ which the search is made to generate; then it is put back (`slots`). So the mode
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 __all__ = ["may_have_placeholders", "placeholder_spans"]
 
@@ -49,18 +49,21 @@ def may_have_placeholders(text: str) -> bool:
     return _BEGINS_ONE.search(text) is not None
 
 
-def placeholder_spans(text: str) -> Iterator[tuple[int, int] | None]:
+def placeholder_spans(text: str, tags: Set[int] = frozenset()) -> Iterator[tuple[int, int] | None]:
     """Where they are in `text`, from left to right; linear in its length. None is a pause.
 
     Letters that touch one belong to it ({size}px), and so does another one (%s%s): a stand-in is a word of its own.
+    Before the characters at `tags` something stands in the source, which none goes on across.
     """
     begin = end = 0  # of the one that may go on
     for span in _found(text):
         if span is None:
             yield None
             continue
-        first, last = span if _EMOJI.match(text, span[0]) else _with_letters(text, *span, end)
-        if first <= end and end > begin:
+        if not tags.isdisjoint(range(span[0] + 1, span[1])):
+            continue
+        first, last = span if _EMOJI.match(text, span[0]) else _with_letters(text, *span, end, tags)
+        if first <= end and end > begin and end not in tags:
             end = max(end, last)
             continue
         if end > begin:
@@ -70,10 +73,14 @@ def placeholder_spans(text: str) -> Iterator[tuple[int, int] | None]:
         yield begin, end
 
 
-def _with_letters(text: str, start: int, end: int, least: int) -> tuple[int, int]:
+def _with_letters(text: str, start: int, end: int, least: int, tags: Set[int]) -> tuple[int, int]:
     behind = _SPACED_LETTERS.match(text, end)
     before = _SPACED_LETTERS.match(text[max(least, start - _MOST_GLUED) : start][::-1])
-    return start - (before.end() if before else 0), behind.end() if behind else end
+    first, last = start - (before.end() if before else 0), behind.end() if behind else end
+    if tags:
+        first = next((at for at in range(start, first, -1) if at in tags), first)
+        last = next((at for at in range(end, last) if at in tags), last)
+    return first, last
 
 
 def _found(text: str) -> Iterator[tuple[int, int] | None]:

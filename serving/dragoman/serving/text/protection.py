@@ -121,12 +121,12 @@ class Protection:
         found = [(at, at + 1, raw) for at, raw in draft.opaque]
         if self._keeps_placeholders:
             opaque, tags = {start for start, _, _ in found}, {place for place, _, _ in draft.tags}
-            for span in placeholder_spans(text):
+            for span in placeholder_spans(text, tags):
                 if span is None:
                     yield
                     continue
                 start, end = span
-                if opaque.isdisjoint(range(start, end)) and tags.isdisjoint(range(start + 1, end)):
+                if opaque.isdisjoint(range(start, end)):
                     found.append((start, end, draft.write(text[start:end])))
         return sorted(found)
 
@@ -146,7 +146,8 @@ class Protection:
                 moved.append(places[next_place] + shift)
                 next_place += 1
             stand_in = free[number % len(free)] if free else text[start:end]
-            before = " " if text[start - 1 : start].isalnum() and start else ""  # a stand-in is a word of its own
+            touches = start > 0 and (text[start - 1].isalnum() or start == done)
+            before = " " if touches else ""  # a stand-in is a word of its own
             behind = " " if text[end : end + 1].isalnum() else ""
             pieces += (text[done:start], before, stand_in, behind)
             begin = start + shift + len(before)
