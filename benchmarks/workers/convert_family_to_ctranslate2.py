@@ -16,14 +16,15 @@ from ctranslate2.converters.transformers import _MODEL_LOADERS
 from benchmarks.workers.ctranslate2_side import COMPUTE_TYPE
 
 EOS = "</s>"
+NORMS_BEFORE = {"BartConfig": False, "MBartConfig": True}
 
 
 def convert(checkpoint: Path, output: Path, precision: str) -> None:
     """Write the CTranslate2 model in this precision."""
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32)
     config = model.config
-    if type(config).__name__ == "BartConfig":  # the loader asks for names that newer releases no longer write
-        config.normalize_before, config.normalize_embedding = False, True
+    if type(config).__name__ in NORMS_BEFORE:  # the loader asks for names that newer releases no longer write
+        config.normalize_before, config.normalize_embedding = NORMS_BEFORE[type(config).__name__], True
     spec = _MODEL_LOADERS[type(config).__name__].get_model_spec(model)
     words = [f"w{number}" for number in range(config.vocab_size)]
     words[config.eos_token_id] = EOS

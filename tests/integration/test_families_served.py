@@ -198,6 +198,10 @@ def test_the_shell_names_languages_and_tasks(
     assert capsys.readouterr().out == f"{' '.join(nllb.splitlines())}\n{' '.join(t5.splitlines())}\n"
     assert main(["inspect", str(folder / "t5" / "bundle")]) == 0
     assert "summarization, translation_en_to_de" in capsys.readouterr().out
+    assert main(["inspect", str(folder / "nllb" / "bundle")]) == 0
+    shown = capsys.readouterr().out
+    assert "202, each into each" in shown
+    assert shown.count("zu-Latn") == 1
     (tmp_path / "load.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     load = ["loadtest", "--server", server.grpc, "--workload", str(tmp_path / "load.txt"), "--metrics", "off"]
     load += ["--warm-up", "0s", "--duration", "1s"]

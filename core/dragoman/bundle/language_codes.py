@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["MAX_CODE_CHARACTERS", "LanguageTag", "is_language_group", "parse_tag"]
+__all__ = ["MAX_CODE_CHARACTERS", "OTHER_NAMES", "LanguageTag", "is_language_group", "parse_tag", "with_usual_script"]
 
 MAX_CODE_CHARACTERS = 35
 
@@ -29,6 +29,12 @@ _RENAMED = {"iw": "he", "in": "id", "ji": "yi", "jw": "jv", "mo": "ro", "fil": "
 _ALPHA_2 = {
     code: entry.split()[0] for line in _ALPHA_3.split("\n") for entry in line.split("|") if entry for code in entry.split()
 } | _RENAMED
+OTHER_NAMES = {"no": "nb", "nb": "no"}
+"""Norwegian is Bokmål nearly always, and models have it under one of the two."""
+
+_SCRIPT_OF_REGION = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant", "mo": "hant"}
+"""How Chinese is written there."""
+
 # ISO 639-5, and the name that OPUS-MT gave the Romance languages.
 _GROUP_CODES = """
 mul aav afa alg alv art aus bat bad bai ber bih bnt btk cau cba ccn ccs cdc cdd cel cmc cpe cpf cpp crp csu cus day
@@ -65,6 +71,13 @@ def parse_tag(code: str) -> LanguageTag | None:
     script = next((tag for tag in subtags if len(tag) == 4 and tag.isalpha()), "")
     region = next((tag for tag in subtags if (len(tag) == 2 and tag.isalpha()) or (len(tag) == 3 and tag.isdigit())), "")
     return LanguageTag(_ALPHA_2.get(language, language), script, "" if region == "xx" else region)
+
+
+def with_usual_script(tag: LanguageTag) -> LanguageTag:
+    """With the script that the region tells, where it tells one: `zh-TW` is `zh-Hant-TW`."""
+    if tag.script or tag.language != "zh":
+        return tag
+    return tag._replace(script=_SCRIPT_OF_REGION.get(tag.region, ""))
 
 
 def is_language_group(tag: LanguageTag) -> bool:

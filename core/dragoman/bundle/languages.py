@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dragoman.bundle.language_codes import LanguageTag, is_language_group, parse_tag
+from dragoman.bundle.language_codes import OTHER_NAMES, LanguageTag, is_language_group, parse_tag, with_usual_script
 from dragoman.bundle.manifest import Languages, Manifest, ModelCard
 from dragoman.errors import InvalidRequest
 from dragoman.search import DecodingOptions
@@ -117,15 +117,20 @@ class LanguageSide:
             raise InvalidRequest(f"{self.name}_language={shown(code)} is not a language code such as en, eng or en-US")
         if self.is_open:
             return None
-        return _closest(tag, self.languages) or self._refuse(code, tag)
+        found = _closest(tag, self.languages)
+        if found is None and (other_name := OTHER_NAMES.get(tag.language)):
+            found = _closest(tag._replace(language=other_name), self.languages)
+        return found or self._refuse(code, tag)
 
     def _refuse(self, code: str, tag: LanguageTag) -> Language:
         asked = f"{self.name}_language={shown(code)}"
         if not self.languages:
             raise InvalidRequest(f"{asked}: this bundle does not list its languages; leave it out")
         variants = [language for language in self.languages if language.tag.language == tag.language]
-        if variants:
+        if len(variants) > 1:
             raise InvalidRequest(f"{asked} could be several languages of this model: {self._listed(variants)}")
+        if variants:
+            raise InvalidRequest(f"{asked} is not a {self.name} language of this model; the nearest it has is {variants[0]}")
         listed = self._listed(self.languages)
         raise InvalidRequest(f"{asked} is not a {self.name} language of this model; it has {listed}")
 
@@ -242,11 +247,12 @@ def _named(name: Literal["source", "target"], codes: str | None) -> LanguageSide
 def _closest(tag: LanguageTag, known: tuple[Language, ...]) -> Language | None:
     """The language that `tag` means: the same, or else the only one left when region and then script are ignored."""
     same = [language for language in known if language.tag.language == tag.language]
+    tag = with_usual_script(tag)
     for kept in (
-        [one for one in same if one.tag == tag],
+        [one for one in same if with_usual_script(one.tag) == tag],
         [one for one in same if one.tag.script == tag.script and not one.tag.region],
         [one for one in same if not (one.tag.script or one.tag.region)],
-        [one for one in same if _compatible(one.tag, tag)],
+        [one for one in same if _compatible(with_usual_script(one.tag), tag)],
     ):
         if len({one.token for one in kept}) == 1:
             return kept[0]

@@ -37,7 +37,7 @@ def _model_table(manifest: Manifest) -> Table:
     languages = language_resolver(manifest)
     rows = {
         "architecture": f"{model.architecture}, {model.parameters / 1e6:.1f} M parameters",
-        "languages": f"{_named(languages.source.codes)} → {_named(languages.target.codes)}",
+        "languages": _pairs(languages.source.codes, languages.target.codes),
         "shape": f"d {sizes.d_model}, {sizes.heads} heads, {sizes.encoder_layers}+{sizes.decoder_layers} layers, "
         f"vocabulary {sizes.target_vocabulary:,}",
         "limits": f"{sizes.max_source_tokens} source tokens, {sizes.max_target_tokens} target tokens",
@@ -64,6 +64,12 @@ def _model_table(manifest: Manifest) -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _pairs(sources: tuple[str, ...], targets: tuple[str, ...]) -> str:
+    if sources == targets and len(sources) > 1:
+        return f"{len(sources)}, each into each: {_named(sources)}"
+    return f"{_named(sources)} → {_named(targets)}"
 
 
 def _named(languages: tuple[str, ...]) -> str:

@@ -124,6 +124,10 @@ class TestSeveralLanguages:
             ("de-AT", 7),
             ("zh-Hans", 8),
             ("cmn_hant", 9),
+            ("zh-TW", 9),
+            ("zh_HK", 9),
+            ("zh-CN", 8),
+            ("no", 12),
             ("pt", 10),
             ("pt-BR", 10),
             ("x-odd", 11),
@@ -138,8 +142,17 @@ class TestSeveralLanguages:
             MANY.tokens(None, "zh")
 
     def test_another_region_is_not_the_one_there_is(self) -> None:
-        with pytest.raises(InvalidRequest, match="'pt-PT' could be"):
+        with pytest.raises(InvalidRequest, match=r"'pt-PT' is not .* the nearest it has is pt-BR"):
             MANY.tokens(None, "pt-PT")
+
+    def test_a_region_stands_for_the_script_that_is_written_there(self) -> None:
+        simplified = resolver("en", "mul", {">>zh_CN<<": 7, ">>no<<": 8})
+        assert [simplified.tokens("en", code).source_prefix for code in ("zh", "zh-Hans", "cmn", "nb")] == [
+            (7,), (7,), (7,), (8,)
+        ]  # fmt: skip
+        for code in ("zh-TW", "zh-Hant"):
+            with pytest.raises(InvalidRequest, match=f"'{code}' is not a target language .* nearest it has is zh-CN"):
+                simplified.tokens("en", code)
 
     def test_a_literal_token_is_found_with_the_space_after_it(self) -> None:
         assert MANY.leading_token(">>deu<<  Hello") == ">>deu<<  "
