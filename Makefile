@@ -16,7 +16,7 @@ JOBS   ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native zig demo test test-zig lint unit integration sanitize tidy wheel bench bench-quick soak hostile gpu-check deploy-tools docs clean
+.PHONY: help setup native zig demo test test-zig lint unit integration sanitize tidy wheel bench bench-quick soak hostile hammer gpu-check deploy-tools docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ soak: $(BUNDLE)/manifest.json ## every kind of request for ten minutes: nothing 
 
 hostile: $(BUNDLE)/manifest.json ## everything hostile that we know, for fifteen minutes: no process may fall
 	@PYTHONPATH=tests $(BIN)/python -m hostile --bundle $(BUNDLE)
+
+hammer: $(BUNDLE)/manifest.json ## 20,000 calls of every kind that ends badly, quiet and beside three busy loops (docs/operations.md)
+	@PYTHONPATH=tests $(BIN)/python -m hostile --bundle $(BUNDLE) --only hammer --calls 20000
 
 gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-report.md (docs/gpu.md)
 	@$(BIN)/python -m benchmarks.gpu_check

@@ -201,7 +201,7 @@ class Limits:
     max_texts: int = 256
     max_text_bytes: int = 100_000
     max_request_bytes: int = 8 << 20
-    """All inputs of one request together. An answer may have four times as many: other scripts need more bytes."""
+    """All inputs of one request together. An answer may have three times as many: other scripts need more bytes."""
     max_options_bytes: int = 16_384
     max_command_bytes: int = 262_144
     max_beam_size: int = 16
@@ -209,7 +209,7 @@ class Limits:
 
     @property
     def max_answer_bytes(self) -> int:
-        return 4 * self.max_request_bytes
+        return 3 * self.max_request_bytes
 
 
 class ErrorCode(str, Enum):

@@ -7,11 +7,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace dragoman {
 namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{1} << 18;
+constexpr std::size_t kShortBytes = std::size_t{1} << 14;
 
 ChannelClosed closed(const std::string& what) { return ChannelClosed(what + ": " + std::strerror(errno)); }
 
@@ -38,18 +40,38 @@ Channel::Channel(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_STREA
 Channel::~Channel() { ::close(socket_); }
 
 void Channel::send(const Frame& frame) {
-  const std::string bytes = frame.encoded();
+  std::string bytes = frame.encoded();
+  const bool overtakes = bytes.size() <= kShortBytes && frame.kind != Kind::cancel;
   const std::lock_guard<std::mutex> lock(guard_);
-  const std::size_t sent = backlog_.empty() ? write(bytes.data(), bytes.size()) : 0;
-  if (backlog_.size() + bytes.size() - sent > kMaxFrameBytes) throw ChannelClosed("the other side has stopped reading");
-  backlog_.append(bytes, sent);
-  has_backlog_.store(!backlog_.empty(), std::memory_order_relaxed);
+  if (waiting_ + bytes.size() > kMaxFrameBytes) throw ChannelClosed("the other side has stopped reading");
+  waiting_ += bytes.size();
+  (overtakes ? short_ : long_).push_back(std::move(bytes));
+  write_waiting();
 }
 
 void Channel::flush() {
   const std::lock_guard<std::mutex> lock(guard_);
-  backlog_.erase(0, write(backlog_.data(), backlog_.size()));
-  has_backlog_.store(!backlog_.empty(), std::memory_order_relaxed);
+  write_waiting();
+}
+
+void Channel::write_waiting() {
+  while (waiting_ > 0) {
+    if (sent_ == current_.size()) {
+      auto& next = short_.empty() ? long_ : short_;
+      current_ = std::move(next.front());
+      next.pop_front();
+      sent_ = 0;
+    }
+    const std::size_t written = write(current_.data() + sent_, current_.size() - sent_);
+    sent_ += written;
+    waiting_ -= written;
+    if (sent_ < current_.size()) break;  // the socket is full
+  }
+  if (waiting_ == 0) {  // a long one's memory is not kept
+    current_ = std::string();
+    sent_ = 0;
+  }
+  has_backlog_.store(waiting_ > 0, std::memory_order_relaxed);
 }
 
 void Channel::receive(std::vector<Frame>& frames) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <deque>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -16,7 +18,8 @@ struct ChannelClosed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// `send` may be called from any thread, `receive` from one.
+// `send` may be called from any thread, `receive` from one. Short frames overtake long ones that wait, so that a sentence
+// does not wait for somebody's megabytes; a cancellation stays behind what it may cancel.
 class Channel {
  public:
   explicit Channel(const std::string& path);
@@ -33,12 +36,16 @@ class Channel {
   void receive(std::vector<Frame>& frames);
 
  private:
+  void write_waiting();
   std::size_t write(const char* bytes, std::size_t count);
 
   int socket_;
   FrameReader reader_;
   std::mutex guard_;
-  std::string backlog_;
+  std::deque<std::string> short_, long_;
+  std::string current_;       // the frame that is being sent, …
+  std::size_t sent_ = 0;      // … and how much of it was
+  std::size_t waiting_ = 0;   // bytes of all of them that were not
   std::atomic<bool> has_backlog_{false};
 };
 

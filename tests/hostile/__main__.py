@@ -2,7 +2,8 @@
 
     make hostile                                     (about fifteen minutes)
     PYTHONPATH=tests python -m hostile --bundle bundles/en-de --quick
-    PYTHONPATH=tests python -m hostile --bundle bundles/en-de --only "hammer bad-stream" --calls 20000 --hammer-seconds 600
+    make hammer                                      (20,000 calls of each kind, quiet and beside three busy loops)
+    PYTHONPATH=tests python -m hostile --bundle bundles/en-de --only "hammer bad-stream" --calls 20000
 
 Ends with 1 when a process fell that must not, or when a caller got an answer that nobody may get. Ctrl-C ends it, shows
 what was found so far and leaves nothing running. Two things are only reported, because the embedded Triton 2.51 can't take
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import os
 import platform
 import signal
@@ -41,12 +43,13 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="at most three minutes")
     parser.add_argument("--only", action="append", metavar="ROUND", help="rounds whose name begins so; may be given again")
     parser.add_argument("--calls", type=int, help="of each kind")
-    parser.add_argument("--hammer-seconds", type=float, help="at most, for each kind")
+    parser.add_argument("--hammer-seconds", type=float, help="at most, for each kind; without limit where --calls is given")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--json", type=Path, default=ROOT / "reports" / "hostile.json")
     given = parser.parse_args()
     plan = QUICK if given.quick else DEFAULT
-    changed = {"calls": given.calls, "hammer_seconds": given.hammer_seconds}
+    seconds = math.inf if given.hammer_seconds is None and given.calls is not None else given.hammer_seconds
+    changed = {"calls": given.calls, "hammer_seconds": seconds}
     plan = dataclasses.replace(plan, **{name: value for name, value in changed.items() if value is not None})
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
         signal.signal(number, signal.default_int_handler)

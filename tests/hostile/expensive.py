@@ -97,6 +97,7 @@ def expensive(*, full: bool = False) -> list[Expensive]:
         Expensive("87,000 lists in COMMAND", partial(_command, "[]", 87_000)),
         Expensive("65,000 tokens in COMMAND", partial(_command, "[7,9]", 43_000)),
         Expensive("256 lists of 250 tokens in COMMAND", partial(_command, str([9] * 250), 256)),
+        Expensive("130,000 tokens in COMMAND", partial(_command, f"[{','.join(['9'] * 500)}]", 256)),
         Expensive("5 million empty texts", partial(_empty_texts, 5_000_000), is_refused=True),
         Expensive("20 million empty texts", partial(_empty_texts, 20_000_000), is_refused=True),
         Expensive("20 million empty texts, raw", partial(_raw_texts, 20_000_000), is_refused=True),
@@ -150,6 +151,10 @@ def expensive(*, full: bool = False) -> list[Expensive]:
                 beam_size=16,
             ),
         ),
+        Expensive("16,000 lines of signs", partial(_translate, ["* * *\n" * 16_000])),
+        Expensive("49,000 blank lines", partial(_translate, ["a." + " \n" * 49_000 + "b."])),
+        Expensive("100 kB of signs, 256 terms", partial(_translate, ["# " * 49_900], glossary=TERMS)),
+        *_figures(),
         Expensive("100 kB of opening quotation marks", partial(_translate, ["“ " * 24_900 + "A."], split="line")),
         Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
         Expensive("256 prefixes of 400 tokens", partial(_translate, [f"Hi {n}." for n in range(256)], prefix=[9] * 400)),
@@ -195,6 +200,18 @@ def expensive(*, full: bool = False) -> list[Expensive]:
         found.append(Expensive("8 MiB of options", partial(_large_options, 8 << 20), is_refused=True))
         found.append(Expensive("1 GiB in one text", partial(_large_text, 1 << 30), is_refused=True))
     return found
+
+
+def _figures() -> list[Expensive]:
+    """What is not translated costs nothing but is in every hypothesis, and in what a session tells of itself."""
+    texts = [f"Hi {n}. {'5 ' * 49_900}" for n in range(80)]
+    every = {"beam_size": 16, "num_hypotheses": 16, "timeout_ms": ANSWERED_MS}
+    return [
+        Expensive("15 texts of figures, 16 hypotheses", partial(_translate, texts[:15], **every), is_answered=True),
+        Expensive("80 texts of figures, 16 hypotheses", partial(_translate, texts, **every), is_refused=True),
+        Expensive("60 texts of figures, encoder", partial(_encode, texts[:60])),
+        Expensive("80 texts of lines, encoder", partial(_encode, ["a\n" * 49_900] * 80), is_refused=True),
+    ]
 
 
 def _documents() -> list[Expensive]:

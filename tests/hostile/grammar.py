@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tritonclient.grpc import service_pb2
 
 from dragoman.wire import MODELS, TritonModel
-from hostile.poisons import ANYWHERE, COMMANDS, FLAGS, NUMBERS, OPTIONS, PHRASES, STRINGS, TERMS, TOKENS
+from hostile.poisons import ANYWHERE, COMMANDS, IMPOSSIBLE, OPTIONS, SCHEMA, possible
 
 Request = service_pb2.ModelInferRequest
 DATATYPES = (
@@ -54,26 +54,18 @@ TEXTS = (
     b"<script>" + b"&amp;<" * 200,
     b"{a} %s https://x.y/`" * 50,
     b"> - # *a* _b_ [c](d" * 40,
+    b"| a | b |\n|---|---|\n| Hello. | `x` |\n\n```\ncode\n```\n# WHERE IS IT?\n",
+    b"<xliff version='1.2'><source>Hello <g id='1'>there</g>.</source><target>x</target></xliff>",
+    b"<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><a b='&b;'>Hello &b;.<![CDATA[x]]></a>",
+    b"<img alt='An old man'> <span translate='no'>He</span> said: <code>{x}</code> {y} %s",
 )
 VALUES = (
-    *NUMBERS.values(),
-    *STRINGS.values(),
-    *TOKENS.values(),
-    *FLAGS.values(),
-    *TERMS.values(),
-    *PHRASES.values(),
     *ANYWHERE.values(),
-    "0",
-    "1",
-    "4",
-    "0.5",
-    "null",
-    '"html"',
-    '"markdown"',
-    '"xml"',
-    '[["word", "Wort"], ["Hello", "!Hallo"]]',
-    "[[[4, 5], [6]]]",
+    *(value for values in IMPOSSIBLE.values() for value in values.values()),
+    *(value for option in SCHEMA for value in possible(option)),
 )
+SANE = 0.4
+"""How often every option has a value of its own type, and is there once."""
 PARAMETERS = (
     *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data", "binary_data_size"),
     *("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset", "triton_enable_empty_final_response"),
@@ -108,7 +100,11 @@ class Grammar:
     def options(self) -> bytes:
         """A JSON object of options, some of them sane, in JSON that is not always whole."""
         dice = self._dice
-        pairs = [f"{json.dumps(dice.choice((*OPTIONS, 'x', '')))}: {dice.choice(VALUES)}" for _ in range(dice.randint(0, 4))]
+        is_sane = dice.random() < SANE
+        names = (
+            dice.sample(OPTIONS, dice.randint(0, 4)) if is_sane else dice.choices((*OPTIONS, "x", ""), k=dice.randint(0, 4))
+        )
+        pairs = [f"{json.dumps(name)}: {dice.choice(possible(name) if is_sane else VALUES)}" for name in names]
         text = ("{" + ", ".join(pairs) + "}").encode()
         if dice.random() < 0.1:
             at = dice.randrange(len(text))

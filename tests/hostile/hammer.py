@@ -28,6 +28,7 @@ from served import request
 KINDS = (
     "bad-unary",
     "bad-stream",
+    "bad-stream-plain",
     "bad-call-in-stream",
     "mixed-stream",
     "good-stream",
@@ -39,6 +40,7 @@ KINDS = (
 EXPECTED = {
     "bad-unary": {"INVALID_REQUEST"},
     "bad-stream": {"INVALID_REQUEST"},
+    "bad-stream-plain": {"INVALID_REQUEST"},
     "bad-call-in-stream": {"refused"},
     "mixed-stream": {"answered", "triton NOT_FOUND", "triton INVALID_ARGUMENT"},
     "good-stream": {"ok"},
@@ -126,6 +128,8 @@ class _Hand:
                 return unary(self._stub, request("translate", ["Hello."], bad))
             case "bad-stream":
                 return stream(self._stub, request("translate_stream", ["Hello."], bad))
+            case "bad-stream-plain":
+                return stream(self._stub, request("translate_stream", ["Hello."], bad), metadata=())
             case "bad-call-in-stream":
                 return self._call_in_stream(request("translate", ["Hello."], bad))
             case "mixed-stream":

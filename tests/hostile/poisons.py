@@ -1,33 +1,40 @@
-"""Values that no option, command or name may have, each small enough to pass every limit in bytes."""
+"""Values that no option, command or name may have, each small enough to pass every limit in bytes.
+
+Options and their types are those of the server's own schema: a new option is attacked from its first day, and one of a new
+type fails here until it has values.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tritonclient.grpc import service_pb2
 
+from dragoman.bundle.languages import LanguageResolver
+from dragoman.bundle.manifest import Dimensions
+from dragoman.search import DecodingOptions
+from dragoman.search.option_types import (
+    Boolean,
+    Choice,
+    Integer,
+    IntegerList,
+    Number,
+    OptionType,
+    Phrases,
+    Text,
+    Token,
+    TokenList,
+    TokenLists,
+)
+from dragoman.serving.process.glossaries import GlossaryOption
+from dragoman.serving.process.options import OptionsReader
+from dragoman.wire import Limits
 from served import add_bytes, request
 
-WHOLE = (
-    *("beam_size", "num_hypotheses", "max_length", "min_length", "no_repeat_ngram_size"),
-    *("decoder_start", "forced_bos", "forced_eos", "top_k", "seed"),
-)
-REAL = ("length_penalty", "repetition_penalty", "temperature", "top_p", "timeout_ms")
-TEXTS = (
-    "early_stopping",
-    "prefix_text",
-    "source_language",
-    "target_language",
-    "request_id",
-    "priority",
-    "split",
-    "on_suspicion",
-    "format",
-)
-LISTS = ("prefix", "bad_words")
-SWITCHES = ("sampling", "cache", "placeholders", "capitals", "translate_attributes")
-OPTIONS = (*WHOLE, *REAL, *TEXTS, *LISTS, *SWITCHES, "glossary", "phrases")
+SCHEMA = OptionsReader(Dimensions(8, 1, 8, 1, 1, 9, 9, 9, 9), DecodingOptions(), Limits(), LanguageResolver()).schema
+OPTIONS = tuple(SCHEMA)
 
 HUGE = "9" * 310
 """A whole number that no float can hold."""
@@ -122,6 +129,36 @@ PHRASES = {
     "a text": '"a"',
 }
 
+IMPOSSIBLE: dict[type[OptionType], dict[str, str]] = {
+    **dict.fromkeys((Integer, Number, Token), NUMBERS),
+    **dict.fromkeys((Text, Choice), STRINGS),
+    **dict.fromkeys((IntegerList, TokenList, TokenLists), TOKENS),
+    Boolean: FLAGS,
+    GlossaryOption: TERMS,
+    Phrases: PHRASES,
+}
+"""By the type of an option: what none of that type takes."""
+POSSIBLE: dict[type[OptionType], tuple[str, ...]] = {
+    Integer: ("0", "1", "2", "4", "16", "300"),
+    Number: ("0.5", "1", "1.2", "3000"),
+    Token: ("0", "7", "null"),
+    Text: ('"de"', '"ein Wort"', '"go on "', '"x"', '""', "null"),
+    IntegerList: ("[0]", "[3, 0, 3, 9999999]", "[]"),
+    TokenList: ("[9, 7]", "[]"),
+    TokenLists: ("[[9], [7, 9]]", "[]"),
+    Boolean: ("true", "false"),
+    GlossaryOption: ('[["word", "Wort"], ["Hello", "!Hallo"]]', '[["*", "!ein"], ["a", "b"]]', "null"),
+    Phrases: ("[[[4, 5], [6]]]", "[]"),
+}
+"""What some of that type take: several of these together get further than any one mistake."""
+
+
+def possible(option: str) -> tuple[str, ...]:
+    """Values that the option may have, as JSON."""
+    kind = SCHEMA[option]
+    return tuple(json.dumps(word) for word in kind.words) if isinstance(kind, Choice) else POSSIBLE[type(kind)]
+
+
 DOCUMENTS = {
     "nothing but [": b"[" * 16_000,
     'nothing but {"a":': b'{"a":' * 3_000,
@@ -182,13 +219,9 @@ class Poison:
 
 def poisons() -> Iterator[Poison]:
     """Every option with every value that it can't have, and whole documents."""
-    for options, values in (
-        *((WHOLE + REAL, NUMBERS), (TEXTS, STRINGS), (LISTS, TOKENS), (SWITCHES, FLAGS)),
-        *((("glossary",), TERMS), (("phrases",), PHRASES)),
-    ):
-        for option in options:
-            for name, value in (values | ANYWHERE).items():
-                yield Poison(f"{option}: {name}", f'{{"{option}": {value}}}'.encode())
+    for option, kind in SCHEMA.items():
+        for name, value in (IMPOSSIBLE[type(kind)] | ANYWHERE).items():
+            yield Poison(f"{option}: {name}", f'{{"{option}": {value}}}'.encode())
     for name, document in DOCUMENTS.items():
         yield Poison(f"OPTIONS: {name}", document)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hostile.bloat import flooded
 from hostile.connections import hung_on
 from hostile.deaths import Deaths
 from hostile.expensive import Expensive, expensive
@@ -68,6 +69,7 @@ def rounds(stage: Stage, plan: Plan) -> Iterator[tuple[str, Callable[[], list[Ro
     yield "expensive requests", lambda: list(beside_neighbours(stage.server, stage.deaths, full=plan.full))
     yield "slices", lambda: [sliced(stage.bundle)]
     yield "fuzz", lambda: _fuzz(stage, plan)
+    yield "bloat", lambda: flooded(stage.server, stage.deaths)
     yield "connections", lambda: hung_on(stage.server, stage.deaths)
     yield "files", lambda: _files(stage, plan)
     yield "kills", lambda: [survived(stage.server, stage.deaths, *accident) for accident in ACCIDENTS]

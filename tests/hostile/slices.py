@@ -54,8 +54,8 @@ class _MeasuredTasks(TaskQueue):
         super().__init__()
         self.slices = Slices()
 
-    def _step(self, task: Task) -> None:
-        self.slices.timed("task", lambda: super(_MeasuredTasks, self)._step(task))
+    def _step(self, task: Task, now_s: float) -> float:
+        return self.slices.timed("task", lambda: super(_MeasuredTasks, self)._step(task, now_s))
 
 
 class EngineThread:

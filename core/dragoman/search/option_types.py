@@ -7,7 +7,7 @@ None of them recurses into a value, converts a number before its size is known, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -198,14 +198,19 @@ class TokenLists:
     may_be_empty: bool = False
 
     def read(self, name: str, value: object) -> tuple[tuple[int, ...], ...]:
+        return tuple(self.read_each(name, value))
+
+    def read_each(self, name: str, value: object) -> Iterator[tuple[int, ...]]:
+        """One list after the other: very many tokens take long."""
         if not isinstance(value, (list, tuple)):
             raise _wrong(name, value, self, "has the wrong type: it")
         if len(value) > self.most:
             raise _wrong(name, value, self)
-        lists = tuple(_tokens(name, each, self.most_each, self) for each in value)
-        if not self.may_be_empty and not all(lists):
-            raise InvalidRequest(f"option {name} has an empty list; it must be {self}")
-        return lists
+        for each in value:
+            tokens = _tokens(name, each, self.most_each, self)
+            if not (tokens or self.may_be_empty):
+                raise InvalidRequest(f"option {name} has an empty list; it must be {self}")
+            yield tokens
 
     def __str__(self) -> str:
         return f"a list of at most {self.most} lists of {0 if self.may_be_empty else 1} to {self.most_each} token ids"

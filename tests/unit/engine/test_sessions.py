@@ -131,11 +131,10 @@ def test_the_candidates_of_all_rows_are_bounded() -> None:
 
 def test_the_candidates_of_open_steps_are_bounded() -> None:
     open_ones, world = sessions(EngineLimits(max_step_candidates=5))
-    names = [open_ones.open([[1]]) for _ in range(3)]
-    for name in names[:2]:
-        world.engine.sessions.submit(StepSession(name, rows((0, -1, 5)), 5))
+    one, other = (open_ones.open([[1]]) for _ in range(2))
+    world.engine.sessions.submit(StepSession(one, rows((0, -1, 5)), 5))
     with pytest.raises(Overloaded, match="very many candidates"):
-        world.engine.sessions.submit(StepSession(names[2], rows((0, -1, 5)), 1))
+        world.engine.sessions.submit(StepSession(other, rows((0, -1, 5)), 1))
 
 
 def test_an_idle_session_is_forgotten() -> None:

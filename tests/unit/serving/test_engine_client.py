@@ -511,6 +511,19 @@ def test_more_bytes_than_may_be_open_are_refused_as_overload(stage: Stage) -> No
     assert reply.code() is ErrorCode.OVERLOADED
 
 
+def test_short_requests_overtake_long_ones_that_wait_and_cancellations_do_not(stage: Stage) -> None:
+    engine = stage.engine()
+    for size in (1, 2):
+        stage.submit(parts=(b"", bytes(size << 20)))
+    cancelled = stage.submit(parts=(b"", bytes(3 << 20)))
+    cancelled.cancelled = True
+    stage.submit(parts=(b"", b"short"))
+    arrived = [engine.next_frame() for _ in range(5)]
+    sizes = [len(frame.parts[2]) if frame.kind is Kind.TRANSLATE else 0 for frame in arrived]
+    assert sizes == [1 << 20, 5, 2 << 20, 3 << 20, 0]
+    assert (arrived[4].kind, arrived[4].request) == (Kind.CANCEL, arrived[3].request)
+
+
 def test_closing_leaves_no_request_without_a_last_response(directory: Path) -> None:
     stage = Stage(directory)
     engine = stage.engine()

@@ -302,7 +302,7 @@ class TestSizeOfAnAnswer:
     def test_is_bounded_before_anything_is_translated(self) -> None:
         server = Server(wire_limits=Limits(max_request_bytes=100))
         server.ask(1, "1 " * 40 + "a", beam_size=8, num_hypotheses=8)
-        assert "INVALID_REQUEST: the answer would have more than 400 bytes" in server.error(1)
+        assert "INVALID_REQUEST: the answer would have more than 300 bytes" in server.error(1)
         server.ask(2, "1 " * 40 + "a", beam_size=2, num_hypotheses=2)
         assert len(server.finish().texts(2)) == 2
 
@@ -311,9 +311,9 @@ class TestSizeOfAnAnswer:
         server = Server(wire_limits=Limits(max_request_bytes=4))
         if cached:
             server.ask(1, "a")
-            assert 4 < len(server.finish().texts(1)[0]) <= 16
+            assert 4 < len(server.finish().texts(1)[0]) <= 12
         server.ask(2, "a", "a", "a", "a")
-        assert "INVALID_REQUEST: the answer would have more than 16 bytes" in server.finish().error(2)
+        assert "INVALID_REQUEST: the answer would have more than 12 bytes" in server.finish().error(2)
 
 
 class TestStream:

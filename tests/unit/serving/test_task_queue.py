@@ -16,7 +16,7 @@ class Clock:
 
 
 class Work:
-    """Tasks that write down their steps, each of which takes a millisecond."""
+    """Tasks that write down their steps, each of which takes a millisecond if nothing else is said."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -24,11 +24,13 @@ class Work:
         self.steps: list[str] = []
         self.errors: list[Exception] = []
 
-    def add(self, name: str, steps: int, *, then: Exception | None = None, parks: bool = False) -> Task:
+    def add(
+        self, name: str, steps: int, *, then: Exception | None = None, parks: bool = False, takes_s: float = 0.001
+    ) -> Task:
         def run() -> Iterator[Yield]:
             for _ in range(steps):
                 self.steps.append(name)
-                self.clock.now_s += 0.001
+                self.clock.now_s += takes_s
                 yield Yield.PARK if parks else Yield.PAUSE
             if then is not None:
                 raise then
@@ -44,6 +46,29 @@ def test_tasks_take_turns() -> None:
     work.add("short", 1)
     work.queue.run(1.0)
     assert work.steps == ["long", "short", "long", "long"]
+
+
+def test_short_tasks_go_before_long_ones() -> None:
+    work = Work()
+    for number in range(100):
+        work.add(f"long {number}", 50)
+    for _ in range(100):
+        work.queue.run(0.0015)
+    done = len(work.steps)
+    work.add("new", 1)
+    work.queue.run(0.0015)
+    assert "new" in work.steps[done : done + 2]
+
+
+def test_long_tasks_have_a_step_in_every_turn() -> None:
+    work = Work()
+    work.add("long", 100)
+    work.queue.run(0.0015)
+    for number in range(20):
+        for each in range(5):
+            work.add(f"short {number}.{each}", 1, takes_s=0.0004)
+        work.queue.run(0.0015)
+    assert work.steps.count("long") >= 20
 
 
 def test_a_run_ends_when_its_time_is_up() -> None:

@@ -21,9 +21,7 @@ from dragoman.serving.engine.session_call import OpenSession, SessionCall, StepS
 __all__ = ["Sessions"]
 
 _MOST_CALLS = 256
-"""Calls that may be open at a time …"""
-_OPEN_CANDIDATES = 2
-"""… and as many times the candidates of the largest step: the engine holds the answers until they are read."""
+"""Calls that may be open at a time; their steps may have as many candidates together as one may: answers take memory."""
 
 
 class Sessions:
@@ -64,7 +62,7 @@ class Sessions:
             raise InvalidRequest(
                 f"{asked} candidates of all rows together; a step gives {most}: ask for fewer, or of fewer rows"
             )
-        if asked + sum(other.candidate_count for other, _ in list(self._calls)) > _OPEN_CANDIDATES * most:
+        if asked + sum(other.candidate_count for other, _ in list(self._calls)) > most:
             raise Overloaded("other steps of client-driven sessions have asked for very many candidates", 0.1)
 
     def close(self, name: str) -> None:

@@ -41,7 +41,7 @@ class RequestHandler:
         self._engine = bundle.engine
         self._metrics = RequestMetrics(recorder, bundle.settings, bundle.stand_ins)
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
-        self._admission = RequestAdmission(bundle, self._cache, self._metrics)
+        self._admission = RequestAdmission(bundle, self._cache, self._metrics, tasks)
         self._parts = PartSequences(bundle, recorder)
         self._share = FairShare(bundle.engine.limits)
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}

@@ -32,6 +32,7 @@ _NOTHING = (struct.pack("<II", 0, 0), b"", b"", b"")
 _DECODE_PARTS = 4
 _MAX_NAME_BYTES = 256
 _BYTES_PER_ROW = 12
+_SHORT_COMMAND_BYTES = 4096
 _TOKENS_PER_STEP = 2048
 """Detokenised between two pauses."""
 
@@ -183,6 +184,8 @@ class SessionHandler:
         return f'{about[:-1]}, "gaps": [{", ".join(gaps)}]}}'.encode()
 
     def _decode(self, channel: Channel, frame: Frame) -> _Work:
+        if len(frame.parts[2]) > _SHORT_COMMAND_BYTES:
+            yield Yield.PAUSE  # short ones go first
         session = frame.parts[1][:_MAX_NAME_BYTES].decode(errors="replace").removeprefix(self._prefix)
         command = parse_object(frame.parts[2], "COMMAND", self._bundle.settings.limits.max_command_bytes)
         match command.get("do"):
@@ -213,7 +216,7 @@ class SessionHandler:
     def _texts(self, tokens: object) -> Generator[Yield, None, list[bytes]]:
         texts, since_pause = [], 0
         vocabulary = self._bundle.manifest.dimensions.target_vocabulary
-        for each in self._token_lists.read("tokens", tokens):
+        for each in self._token_lists.read_each("tokens", tokens):
             if max(each, default=0) >= vocabulary:
                 raise InvalidRequest(f"token id {max(each)} is outside the model's vocabulary of {vocabulary}")
             texts.append(self._bundle.tokenizer.decode(each).encode())

@@ -75,6 +75,9 @@ class Block(Protocol):
     def part(self, start: int, end: int) -> Part:
         """The part that is text[start:end]; it knows how to restore what belongs there."""
 
+    def unchanged(self, start: int, end: int) -> str:
+        """The source of text[start:end], for a stretch that is not translated: in its place in the order of the parts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -93,6 +96,10 @@ class PlainBlock:
     def part(self, start: int, end: int) -> Part:
         """Nothing was taken out, so nothing is put back."""
         return Part(self.text[start:end], places=(Run(0, end - start, start, end - start),))
+
+    def unchanged(self, start: int, end: int) -> str:
+        """As it is."""
+        return self.text[start:end]
 
 
 def plain_text(text: str) -> Blocks:

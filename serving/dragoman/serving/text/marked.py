@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Part
 from dragoman.serving.text.origin import Origin
-from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER, Restorer, Tag
-from dragoman.serving.text.slots import Atom
+from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER, Restorer, Tag, woven
+from dragoman.serving.text.slots import Atom, Slot
 
 __all__ = ["MarkedBlock", "PartOptions"]
 
@@ -50,12 +50,8 @@ class MarkedBlock:
 
     def part(self, start: int, end: int) -> Part:
         """With the tags that stand in it, and those before it that no part had."""
-        text = self.text[start:end]
-        atoms = self._atoms[bisect.bisect_left(self._atom_places, start) : bisect.bisect_left(self._atom_places, end)]
-        stop = len(self._tags) if end >= self._last else bisect.bisect_left(self._tag_places, end, self._next_tag)
-        while stop < len(self._tags) and self._tags[stop].at == end and 0 <= self._tags[stop].partner < stop:
-            stop += 1  # the end of a pair belongs to what stands in it
-        first, self._next_tag = self._next_tag, stop
+        text, atoms = self.text[start:end], self._atoms_of(start, end)
+        first, stop = self._take_tags(end)
         own = [
             tag._replace(
                 at=min(max(tag.at, start), end) - start,
@@ -77,6 +73,24 @@ class MarkedBlock:
         may_swap = len({atom.raw for atom in stand_ins}) > 1
         restore = Restorer(text, own, stand_ins, write)
         return Part(text, decoding, needs_links=is_inside or may_swap, restore=restore, places=places)
+
+    def unchanged(self, start: int, end: int) -> str:
+        """Tags and atoms where they stood: a long one would take long to place."""
+        first, stop = self._take_tags(end)
+        tags = [(min(max(tag.at, start), end) - start, tag.raw) for tag in self._tags[first:stop]]
+        slots = [Slot(atom.start - start, atom.end - start, atom.raw, -1) for atom in self._atoms_of(start, end)]
+        return woven(self.text[start:end], tags, slots, self._write).text
+
+    def _atoms_of(self, start: int, end: int) -> Sequence[Atom]:
+        return self._atoms[bisect.bisect_left(self._atom_places, start) : bisect.bisect_left(self._atom_places, end)]
+
+    def _take_tags(self, end: int) -> tuple[int, int]:
+        """First and last of the tags that a part which ends there has."""
+        stop = len(self._tags) if end >= self._last else bisect.bisect_left(self._tag_places, end, self._next_tag)
+        while stop < len(self._tags) and self._tags[stop].at == end and 0 <= self._tags[stop].partner < stop:
+            stop += 1  # the end of a pair belongs to what stands in it
+        first, self._next_tag = self._next_tag, stop
+        return first, stop
 
 
 @dataclass(frozen=True, slots=True)

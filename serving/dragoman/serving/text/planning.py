@@ -15,7 +15,6 @@ from dragoman.bundle.records import Segmentation
 from dragoman.errors import InvalidRequest
 from dragoman.serving.text.document import Block, Blocks, Document, Part
 from dragoman.serving.text.fitting import Measure, pieces
-from dragoman.serving.text.links import Link
 from dragoman.serving.text.sentence_rules import CLOSING
 from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentence_spans, stripped_span
 
@@ -94,10 +93,10 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
         span = found
         if (mark := _list_mark(text, end, found)) is not None:
             marked = next(stripped_span(text, found[0], mark))
-            document.skip(text[end : found[0]] + _as_it_is(block.part(*marked)))
+            document.skip(text[end : found[0]] + block.unchanged(*marked))
             span, end = (mark, found[1]), marked[1]
         if splitting.segmentation != "none" and _LETTER.search(text, *span) is None:
-            document.skip(text[end : span[0]] + _as_it_is(block.part(*span)))
+            document.skip(text[end : span[0]] + block.unchanged(*span))
             end = span[1]
             continue
         if measure.fits(text[slice(*span)]):
@@ -116,12 +115,6 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
                 document.add(_gap(text, end, piece[0], splitting), block.part(*piece))
                 end = piece[1]
     document.skip(text[end:])
-
-
-def _as_it_is(part: Part) -> str:
-    """What stands for a part that is not translated: every character of it is where it was."""
-    places = range(len(part.text) if part.needs_links else 0)
-    return part.restored(part.text, [Link(at, at + 1, at, at + 1) for at in places])
 
 
 def _list_mark(text: str, end: int, span: _Span) -> int | None:

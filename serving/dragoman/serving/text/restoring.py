@@ -13,7 +13,7 @@ from dragoman.serving.text.places import Stretch
 from dragoman.serving.text.placing import Placing
 from dragoman.serving.text.slots import Atom, Slot, filled_slots
 
-__all__ = ["BEGAN_BEFORE", "ENDS_LATER", "Restorer", "Tag"]
+__all__ = ["BEGAN_BEFORE", "ENDS_LATER", "Restorer", "Tag", "woven"]
 
 BEGAN_BEFORE, ENDS_LATER = -2, -3
 """Partners that stand in another part."""
@@ -43,7 +43,7 @@ class Restorer:
     def __call__(self, translation: str, links: Sequence[Link]) -> Restored:
         placing = Placing(self.source, translation, links)
         slots = filled_slots(self.source, self.atoms, translation, links, placing)
-        return _woven(translation, self._placed(placing, len(translation), slots), slots, self.write)
+        return woven(translation, self._placed(placing, len(translation), slots), slots, self.write)
 
     def _placed(self, placing: Placing, length: int, slots: Sequence[Slot]) -> list[tuple[int, str]]:
         """All tags with their places in the translation, from left to right.
@@ -140,23 +140,23 @@ class Restorer:
         return 0 if at <= 0 else whole[1] if at >= whole[0] else placing.point(at)
 
 
-def _woven(text: str, inserted: Sequence[tuple[int, str]], slots: Sequence[Slot], write: Callable[[str], str]) -> Restored:
+def woven(text: str, inserted: Sequence[tuple[int, str]], slots: Sequence[Slot], write: Callable[[str], str]) -> Restored:
     """`text` with `inserted` before its characters and with others in the place of some; none in what is replaced."""
-    woven = _Weaving(text, write)
+    weaving = _Weaving(text, write)
     waiting = 0
     for start, end, raw, _ in [*slots, Slot(len(text), len(text), "", -1)]:
-        if start < woven.done:  # overlaps what stands there: behind it
-            woven.insert(raw)
+        if start < weaving.done:  # overlaps what stands there: behind it
+            weaving.insert(raw)
             continue
         while waiting < len(inserted) and (inserted[waiting][0] <= start):
-            woven.copy(inserted[waiting][0])
-            woven.insert(inserted[waiting][1])
+            weaving.copy(inserted[waiting][0])
+            weaving.insert(inserted[waiting][1])
             waiting += 1
-        woven.copy(start)
-        woven.replace(end, raw)
+        weaving.copy(start)
+        weaving.replace(end, raw)
     for _, raw in inserted[waiting:]:
-        woven.insert(raw)
-    return Restored("".join(woven.pieces), woven.stretches)
+        weaving.insert(raw)
+    return Restored("".join(weaving.pieces), weaving.stretches)
 
 
 class _Weaving:
