@@ -28,7 +28,7 @@ class RequestMetrics:
         self._pairs: set[str] = set()
 
     def is_probe(self, options: RequestOptions) -> bool:
-        return options.request_id == self._probe_id
+        return bool(self._probe_id) and options.request_id == self._probe_id  # without a supervisor nobody probes
 
     def refused(self, outcome: str, count: int = 1) -> None:
         """Requests that were never admitted."""

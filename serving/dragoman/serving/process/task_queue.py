@@ -56,12 +56,14 @@ class TaskQueue:
         (self._short if task.taken_s < _SHORT_S else self._long).append(task)
 
     def run(self, budget_s: float) -> None:
-        """Do steps for about `budget_s`. What a task raises ends that task and no other."""
+        """Do steps for about `budget_s`, one at least. What a task raises ends that task and no other."""
         now_s = self._clock()
         until_s, has_long_had_its_turn = now_s + budget_s, False
-        while now_s < until_s and (tasks := self._short or self._long):
+        while tasks := self._short or self._long:
             has_long_had_its_turn |= tasks is self._long
             now_s = self._step(tasks.popleft(), now_s)
+            if now_s >= until_s:
+                break
         if self._long and not has_long_had_its_turn:
             self._step(self._long.popleft(), now_s)
 
