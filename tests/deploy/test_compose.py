@@ -36,7 +36,7 @@ def test_everything_the_deployment_consists_of_is_a_service(services: dict[str, 
 
 
 def test_there_are_no_obsolete_keys() -> None:
-    for file in ("docker-compose.yml", "deploy/compose/tls.yml", "deploy/compose/replicas.yml"):
+    for file in ("docker-compose.yml", *(f"deploy/compose/{name}.yml" for name in ("tls", "glossary", "replicas"))):
         text = re.sub(r"!reset", "", (ROOT / file).read_text(encoding="utf-8"))
         assert "version" not in yaml.safe_load(text)
         assert not re.search(r"^\s*(links|container_name|scale|runtime):", text, re.MULTILINE)
@@ -178,6 +178,18 @@ def test_tls_needs_client_certificates_and_reads_every_file_as_a_secret() -> Non
     probe = parsed(probe_command, service["healthcheck"]["test"][3:])
     assert probe.server.startswith("grpcs://")
     assert {probe.tls_ca, probe.tls_cert, probe.tls_key} <= secrets
+
+
+@pytest.mark.parametrize("name", TRITONS)
+def test_the_glossary_is_added_to_the_command_and_mounted(services: dict[str, Any], name: str) -> None:
+    service = compose("docker-compose.yml", "deploy/compose/glossary.yml")["services"][name]
+    without = [part for part in service["command"] if not part.startswith("--glossary=")]
+    assert without == services[name]["command"]
+    asked = parsed(serve_command, service["command"][1:])
+    mounts = {mount["target"]: mount for mount in service["volumes"]}
+    assert asked.glossary == ["terms=/glossaries/terms.tsv"]
+    assert mounts["/glossaries/terms.tsv"]["read_only"]
+    assert set(mounts) == {"/bundles/en-de", "/glossaries/terms.tsv"}
 
 
 def test_replicas_are_reached_through_the_balancer_only() -> None:

@@ -43,6 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "nodeSelector": {"accelerator": "l4"},
     },
     "two bundles": {"bundles": {"de-en": {"claim": "other"}}},
+    "glossaries": {"glossaries": {name: {"configMap": "terms", "key": f"{name}.tsv"} for name in ("Legal", "travel")}},
     "closed": {
         "networkPolicy": {
             "clients": [{"namespaceSelector": {"matchLabels": {"team": "web"}}}],
@@ -118,8 +119,21 @@ def test_the_command_is_one_that_serve_takes(objects: dict[str, dict[str, Any]])
     first, *arguments = container(objects)["args"]
     assert first == "serve"
     mounts = {mount["mountPath"] for mount in container(objects)["volumeMounts"]}
-    for bundle in parsed(serve_command, arguments).bundle:
+    asked = parsed(serve_command, arguments)
+    for bundle in asked.bundle:
         assert bundle.partition("=")[2] in mounts
+    for glossary in asked.glossary or []:
+        assert glossary.partition("=")[2].rpartition("/")[0] in mounts
+
+
+def test_a_glossary_is_read_from_its_config_map() -> None:
+    objects = render(VARIANTS["glossaries"])
+    assert parsed(serve_command, container(objects)["args"][1:]).glossary == [
+        "Legal=/glossaries/Legal/Legal.tsv",
+        "travel=/glossaries/travel/travel.tsv",
+    ]
+    volumes = {each["name"]: each for each in objects["Deployment"]["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["glossary-legal"]["configMap"] == volumes["glossary-travel"]["configMap"] == {"name": "terms"}
 
 
 def test_every_probe_is_a_real_inference_and_only_liveness_forgives_a_refusal(objects: dict[str, dict[str, Any]]) -> None:
