@@ -46,6 +46,9 @@ class ContextDouble:
 
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
         self.engine.cuda.check_stream(stream_handle)
+        if isinstance(self.config, RuntimeConfigDouble) and profile_index not in self.config.cache.compiled:
+            self.engine.compilations += 1
+            self.config.cache.compiled.add(profile_index)
         assert self.profile is None, "switching profiles copies, and invalidates shapes: a context has one"
         self.profile = profile_index
         return 0 <= profile_index < self.engine.num_optimization_profiles
@@ -159,21 +162,47 @@ class StandardRuntimeConfigDouble:
         self.strategy = strategy
 
 
+class RuntimeCacheDouble:
+    """IRuntimeCache: knows the kernels of the contexts that were made with it."""
+
+    def __init__(self, engine: EngineDouble) -> None:
+        self.engine = engine
+        self.compiled: set[int] = set()
+
+    def serialize(self) -> bytes:
+        self.engine.check_device()
+        return bytes(sorted(self.compiled))
+
+    def deserialize(self, blob: bytes) -> bool:
+        self.engine.check_device()
+        if any(profile >= self.engine.num_optimization_profiles for profile in blob):
+            return False
+        self.compiled |= set(blob)
+        return True
+
+
 class RuntimeConfigDouble(StandardRuntimeConfigDouble):
     """IRuntimeConfig."""
 
     cuda_graph_strategy = "DISABLED"
     dynamic_shapes_kernel_specialization_strategy = "LAZY"
 
-    def create_runtime_cache(self) -> object:
-        return object()
+    def __init__(self, engine: EngineDouble) -> None:
+        self.engine = engine
+        self.cache = RuntimeCacheDouble(engine)
 
-    def set_runtime_cache(self, cache: object) -> bool:
+    def create_runtime_cache(self) -> RuntimeCacheDouble:
+        return RuntimeCacheDouble(self.engine)
+
+    def set_runtime_cache(self, cache: RuntimeCacheDouble) -> bool:
+        self.cache = cache
         return True
 
 
 class EngineDouble:
     """ICudaEngine."""
+
+    context_type: type[ContextDouble] = ContextDouble
 
     def __init__(self, cuda: CudaDouble, bundle: Path, entry: Engine, graph: Graph) -> None:
         self.cuda, self.entry, self.graph = cuda, entry, graph
@@ -182,6 +211,7 @@ class EngineDouble:
         self.outputs = {spec.name: spec for spec in graph.outputs}
         self.session = _session(bundle / graph.file, graph)
         self.num_optimization_profiles = len(entry.profiles)
+        self.compilations = 0
         self.replays = 0  # runs that repeated a captured CUDA graph
         self.contexts: list[ContextDouble] = []
 
@@ -196,11 +226,11 @@ class EngineDouble:
         return "DEVICE"
 
     def create_runtime_config(self) -> StandardRuntimeConfigDouble:
-        return RuntimeConfigDouble() if self.entry.flavour == "tensorrt_rtx" else StandardRuntimeConfigDouble()
+        return RuntimeConfigDouble(self) if self.entry.flavour == "tensorrt_rtx" else StandardRuntimeConfigDouble()
 
     def create_execution_context(self, runtime_config: StandardRuntimeConfigDouble) -> ContextDouble:
         assert runtime_config.strategy == "USER_MANAGED"
-        self.contexts.append(ContextDouble(self, runtime_config))
+        self.contexts.append(self.context_type(self, runtime_config))
         return self.contexts[-1]
 
 

@@ -9,6 +9,7 @@ from gpu_double import CudaDouble
 from gpu_double.tensorrt import (
     ContextDouble,
     EngineDouble,
+    RuntimeCacheDouble,
     RuntimeConfigDouble,
     RuntimeDouble,
     TensorRtDouble,
@@ -70,6 +71,7 @@ def test_the_cuda_calls_take_what_the_runtime_gives_them() -> None:
         (ContextDouble, "IExecutionContext"),
         (EngineDouble, "ICudaEngine"),
         (RuntimeConfigDouble, "IRuntimeConfig"),
+        (RuntimeCacheDouble, "IRuntimeCache"),
         (RuntimeDouble, "Runtime"),
     ],
 )

@@ -27,7 +27,7 @@ def main(control: socket.socket, listens_at: Path) -> int:
         from dragoman.serving.process.loaded_bundle import load_bundle
         from dragoman.serving.process.loop import EngineLoop, GarbageCollector
 
-        bundle = load_bundle(settings)
+        bundle = load_bundle(settings, listens_at.parent)
         connections = Connections(supervisor, listens_at, bundle.engine.wakeup_fd)
     except DragomanError as error:
         if error.__cause__ is not None:  # a library's message is for the log, not for the operator's one line

@@ -207,11 +207,11 @@ class LoadedBundle:
         }
 
 
-def load_bundle(settings: ProcessSettings) -> LoadedBundle:
-    """Check the bundle's files, load its graphs, and translate something."""
+def load_bundle(settings: ProcessSettings, kept: Path | None = None) -> LoadedBundle:
+    """Check the bundle's files, load its graphs, and translate something. `kept`: a directory that outlives this process."""
     options = settings.engine
     limits = engine_limits(options, settings.limits.max_beam_size)
-    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0, device_id=options.gpu)
+    runtime = RuntimeSettings(device=options.device, threads=options.threads or 0, device_id=options.gpu, kernels=kept)
     loaded = open_model(settings.bundle, runtime, limits)
     _check_beam(loaded.manifest, limits)
     if options.max_memory_bytes is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from dragoman.bundle.manifest import Precision
@@ -37,6 +38,8 @@ class RuntimeSettings:
     device_id: int = 0
     cuda_graphs: bool = True
     """Whether TensorRT captures decoder steps; off only to measure what that gives."""
+    kernels: Path | None = None
+    """A directory of ours alone, for what TensorRT-RTX has compiled: the next process need not."""
 
     def thread_count(self, precision: Precision) -> int:
         """All cores that this process may use, in int8 all but one: the core is better left to Triton and the callers."""

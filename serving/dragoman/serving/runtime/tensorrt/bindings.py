@@ -16,6 +16,7 @@ from typing import Any
 from dragoman.bundle.manifest import Engine, Manifest, Role, TensorSpec
 from dragoman.errors import BundleError, ServeError
 from dragoman.serving.runtime.tensorrt.device import Device
+from dragoman.serving.runtime.tensorrt.kernels import CompiledKernels
 
 __all__ = ["MODULES", "Bindings", "engines_of", "import_cuda"]
 
@@ -116,8 +117,11 @@ class Bindings:
         if found != wanted or engine.get_tensor_location(spec.name) != self._trt.TensorLocation.DEVICE:
             raise BundleError(f"{spec.name} is {found} in the engine and {spec.dtype} in the manifest; {way_out}")
 
-    def runtime_config(self, engine: Any, *, capture: bool) -> Any:
-        """How its contexts run: on memory that we give them, captured as CUDA graphs where that pays."""
+    def runtime_config(self, engine: Any, *, capture: bool, kernels: Path | None) -> tuple[Any, CompiledKernels | None]:
+        """How its contexts run: on memory that we give them, captured as CUDA graphs where that pays.
+
+        `kernels` is a file for what is compiled; None, or the standard package, which compiles nothing: none is kept.
+        """
         config = engine.create_runtime_config()
         config.set_execution_context_allocation_strategy(self._trt.ExecutionContextAllocationStrategy.USER_MANAGED)
         if self.is_rtx:
@@ -125,8 +129,13 @@ class Bindings:
             config.cuda_graph_strategy = graphs.WHOLE_GRAPH_CAPTURE if capture else graphs.DISABLED
             # A kernel for exactly these shapes comes when it is compiled; a general one runs until then.
             config.dynamic_shapes_kernel_specialization_strategy = self._trt.DynamicShapesKernelSpecializationStrategy.LAZY
-            config.set_runtime_cache(config.create_runtime_cache())  # all contexts share what was compiled
-        return config
+            compiled = config.create_runtime_cache()  # all contexts share what was compiled
+            config.set_runtime_cache(compiled)
+            if kernels is not None:
+                kept = CompiledKernels(compiled, kernels)
+                kept.load()
+                return config, kept
+        return config, None
 
     def context(self, engine: Any, config: Any, profile: int, device: Device) -> Any:
         context = engine.create_execution_context(config)

@@ -49,8 +49,10 @@ class LoadedEngine:
         entry: Engine,
         graph: Graph,
         capture: bool,
+        kernels: Path | None = None,
     ) -> None:
-        """`capture`: whether its runs come again and again with the same shapes and addresses, and a CUDA graph pays."""
+        """`capture`: whether its runs come again and again with the same shapes and addresses, and a CUDA graph pays.
+        `kernels`: a directory for what is compiled."""
         self._bindings, self._device, self._scratch = bindings, device, scratch
         self.entry, self.graph = entry, graph
         self.native = bindings.load(bundle, entry, device)
@@ -61,7 +63,8 @@ class LoadedEngine:
             )
         for spec in (*graph.inputs, *graph.outputs):
             bindings.check_tensor(self.native, spec, f"{entry.file}: {bindings.rebuild(bundle)}")
-        self._config = bindings.runtime_config(self.native, capture=capture)
+        file = None if kernels is None else kernels / f"{entry.file}-{device.number}.kernels"
+        self._config, self.kernels = bindings.runtime_config(self.native, capture=capture, kernels=file)
         self._idle = defaultdict[int, list[Context]](list)  # by profile: contexts that nobody holds
 
     def profile_of(self, shapes: Shapes) -> int:

@@ -64,10 +64,12 @@ class TensorRtRuntime:
                     entry=entry,
                     graph=manifest.graph(role, "portable"),
                     capture=role == "decoder" and settings.cuda_graphs,
+                    kernels=settings.kernels,
                 )
                 for role, entry in engines.items()
             }
             self.encoder, self.decoder_engine = loaded["encoder"], loaded["decoder"]
+            self._kernels = [engine.kernels for engine in loaded.values() if engine.kernels is not None]
             self._encoder_execution: Execution | None = None
         sizes, graph = manifest.dimensions, self.decoder_engine.graph
         cache = next(spec for spec in graph.inputs if spec.name == "self_key_0")
@@ -118,7 +120,10 @@ class TensorRtRuntime:
         """What an engine with these limits may take of the GPU's memory; ServeError when the engines can't do so much, or
         when so much is not free."""
         with self.device:
-            return device_contract(self, self._bundle, self._manifest, limits, model)
+            contract = device_contract(self, self._bundle, self._manifest, limits, model)
+            for kernels in self._kernels:  # every profile has a context now, and its kernels are compiled
+                kernels.save()
+            return contract
 
     def _encoder_staging(self, batch: int, length: int) -> Staging:
         """A handful of shapes come again and again; each has its own, so that no copy waits for another shape's."""
