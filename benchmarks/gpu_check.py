@@ -108,7 +108,7 @@ def _attempt(name: str, measure: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return measure()
     except (WorkerFailed, EnvironmentUnavailable, subprocess.CalledProcessError) as error:
-        reason = str(error).strip().splitlines()[-1][:200]
+        reason = str(error).strip().splitlines()[-1][:400]
         return [Finding(name, "to work at all", reason.replace("|", "/"), holds=False)]
 
 

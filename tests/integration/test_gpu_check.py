@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import gpu_check
 from benchmarks.gpu_check import Setup, check
 from benchmarks.gpu_facts import gpu_facts, gpu_memory_bytes, known_versions, version_remarks
 from benchmarks.gpu_report import Finding, Report
 
+from gpu_bundles import add_engines
+
 ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +134,23 @@ def test_a_gpu_is_described_by_the_output_of_nvidia_smi(nvidia_smi: None) -> Non
 
 def test_a_gpu_that_is_too_old_for_the_image_is_remarked_on(nvidia_smi: None) -> None:
     assert any("7.0" in remark and known_versions()["triton.compute_capability"] in remark for remark in version_remarks())
+
+
+def test_the_whole_check_runs_on_the_double_of_a_gpu(
+    stock_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every part but the other libraries and the exports, with CUDA and TensorRT replaced."""
+    bundle = Path(shutil.copytree(stock_bundle, tmp_path / "bundle"))
+    add_engines(bundle)
+    double = {
+        "PYTHONPATH": os.pathsep.join(map(str, (TESTS / "gpu_double" / "modules", TESTS, ROOT))),
+        "DRAGOMAN_TEST_GPU_BUNDLE": str(bundle),
+    }
+    monkeypatch.setattr(gpu_check, "worker", functools.partial(gpu_check.worker, environment=double))
+    setup = Setup("tensorrt", stock_bundle, bundle, bundle, sentences=4, batches=(2,), rounds=1, others={"int8": bundle})
+    report = dataclasses.replace(check(setup, say=lambda _: None), gpu={"name": "double"})
+    assert report.verdict.startswith("ACCEPTED")
+    assert [finding.measured for finding in named(report, "same tokens")] == ["100.00%", "100.00%"]
+    assert [finding.holds for finding in named(report, "log-probabilities of given targets")] == [True]
+    assert len(named(report, "quality")) == 4
+    assert named(report, "throughput, without_graphs")[0].holds
