@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dragoman.search.constraints import Ids
 from dragoman.serving.engine.kv_cache import EMPTY, CacheShape, fitted
 from dragoman.serving.engine.runtime import Encoded, ForcedPiece, TopTokens
 from dragoman.serving.engine.slots import KVSlots
@@ -122,26 +123,13 @@ class FakeDecoder:
     def release(self, target_tokens: int) -> None:
         self._shape = self._needed(target_tokens)
 
-    def step(
-        self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        candidates: int,
-    ) -> TopTokens:
+    def step(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int) -> TopTokens:
         logits = self._logits(tokens, positions, parents)
         best = np.argsort(-logits, axis=1, kind="stable")[:, :candidates]
         self._last = best[:, :1], positions.copy(), parents, candidates
         return _of(logits, best)
 
-    def step_scoring(
-        self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        candidates: int,
-        scored_tokens: npt.NDArray[np.int64],
-    ) -> TopTokens:
+    def step_scoring(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int, scored_tokens: Ids) -> TopTokens:
         logits = self._logits(tokens, positions, parents)
         wanted = scored_tokens.reshape(len(logits), -1)
         best, more = _of(logits, np.argsort(-logits, axis=1, kind="stable")[:, :candidates]), _of(logits, wanted)
@@ -153,9 +141,7 @@ class FakeDecoder:
             np.concatenate([best.logits, more.logits], 1),
         )
 
-    def _logits(
-        self, tokens: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], parents: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float64]:
+    def _logits(self, tokens: Ids, positions: Ids, parents: Ids) -> npt.NDArray[np.float64]:
         if max(positions) >= self._shape.target:
             raise ValueError(f"position {max(positions)} where there is room for {self._shape.target} tokens")
         for sequence, rows in enumerate(self._rows):
@@ -183,7 +169,7 @@ def _seed(source: _Tokens, row: _Tokens) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def _of(logits: npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]) -> TopTokens:
+def _of(logits: npt.NDArray[np.float64], tokens: Ids) -> TopTokens:
     """The entries of (rows, vocabulary) for `tokens` (rows, any number)."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

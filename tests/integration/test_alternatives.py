@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -16,19 +15,6 @@ from served import Caller, Server, request
 
 REFERENCE_MODEL = Path(__file__).resolve().parents[2] / "models" / "tatoeba-en-de"
 SOURCE, OTHER = "My brother lives in a small house near the river.", "Where is the station?"
-
-
-@pytest.fixture(scope="module")
-def translator(server: Server) -> Iterator[Translator]:
-    with Translator(server.grpc) as translator:
-        yield translator
-
-
-@pytest.fixture(scope="module")
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
 
 
 def alternatives(translator: Translator, text: str, *places: int, **options: object) -> list[Alternatives]:

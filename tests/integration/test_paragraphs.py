@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ from served import Caller, Server
 
 TATOEBA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tatoeba-en-de" / "test.tsv"
 PARAGRAPHS, EACH = 12, 5
-
-
-@pytest.fixture(scope="module")
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
 
 
 def in_paragraphs(texts: list[str]) -> list[str]:

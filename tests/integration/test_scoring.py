@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -28,19 +27,6 @@ PAIRS = [
 ]
 SOURCES, TARGETS = [source for source, _ in PAIRS], [target for _, target in PAIRS]
 ONE = "INVALID_REQUEST: "
-
-
-@pytest.fixture(scope="module")
-def translator(server: Server) -> Iterator[Translator]:
-    with Translator(server.grpc) as translator:
-        yield translator
-
-
-@pytest.fixture(scope="module")
-def caller(server: Server) -> Iterator[Caller]:
-    caller = server.caller()
-    yield caller
-    caller.close()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dragoman.bundle.manifest import Manifest
 from dragoman.errors import Cancelled, DeadlineExceeded, InvalidRequest, Overloaded
 from dragoman.search import DecodingOptions
-from dragoman.serving.engine import Engine, EngineLimits, Finished, Sequence
+from dragoman.serving.engine import EngineLimits, Finished, Sequence
 from dragoman.serving.engine.forced_decoding import Forcing
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.in_process import model_facts
@@ -27,7 +27,7 @@ from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 from exported_graphs import Exported, export
 from gpu_bundles import with_engines
 from gpu_double import CudaDouble, TensorRtDouble, importing_doubles
-from stepped_engine import check_invariants
+from stepped_engine import SteppedEngine
 
 TIGHT = EngineLimits(max_rows=10, max_beam_size=4, max_queue_requests=6, encode_tokens_per_step=24, target_tokens_per_row=8)
 
@@ -54,26 +54,15 @@ class Gpu:
         return sequence
 
 
-class World:
-    """An engine with a clock that only the test moves."""
+class World(SteppedEngine):
+    """A stepped engine on the GPU, or beside it."""
 
     def __init__(self, gpu: Gpu, runtime: Runtime, limits: EngineLimits = TIGHT) -> None:
-        self.now_s = 0.0
-        self.finished: list[Sequence] = []
-        self.engine = Engine(runtime, gpu.model, limits, clock=lambda: self.now_s)
+        super().__init__(runtime, gpu.model, limits)
 
-    def step(self) -> None:
-        self.now_s += 1.0
-        self.finished += [event.sequence for event in self.engine.step() if isinstance(event, Finished)]
-        check_invariants(self.engine)
-
-    def finish(self) -> None:
-        for _ in range(3000):
-            if not self.engine.busy:
-                return
-            self.engine.wait()
-            self.step()
-        raise AssertionError("the engine does not come to an end")
+    @property
+    def finished(self) -> list[Sequence]:
+        return [event.sequence for event in self.events if isinstance(event, Finished)]
 
 
 SHORTLIST = (0, *range(3, 50, 2))

@@ -52,6 +52,16 @@ class Letters:
         return "".join(chr(96 + index) for index in ids if index > 1)
 
 
+class CountingLetters(Letters):
+    """Counts the texts that it has tokenised."""
+
+    encoded = 0
+
+    def encode(self, text: str) -> list[int]:
+        self.encoded += 1
+        return super().encode(text)
+
+
 def fake_engine(limits: EngineLimits | None = None) -> Engine:
     return Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
 

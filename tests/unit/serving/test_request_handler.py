@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from fake_bundle import MANIFEST, VOCABULARY, Letters, fake_bundle
+from fake_bundle import MANIFEST, VOCABULARY, CountingLetters, Letters, fake_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,14 +159,7 @@ def test_a_request_that_finds_the_queue_full_is_refused() -> None:
 
 
 def test_a_full_queue_refuses_before_anything_is_tokenised() -> None:
-    class Counting(Letters):
-        encoded = 0
-
-        def encode(self, text: str) -> list[int]:
-            self.encoded += 1
-            return super().encode(text)
-
-    tokenizer = Counting()
+    tokenizer = CountingLetters()
     server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=1), cache_bytes=0, tokenizer=tokenizer)
     server.ask(0, "hello")
     server.tasks.run(1.0)

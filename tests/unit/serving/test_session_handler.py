@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from fake_bundle import MANIFEST, Letters, fake_bundle
+from fake_bundle import MANIFEST, CountingLetters, Letters, fake_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,14 +146,7 @@ def test_more_sentences_than_sessions_have_rows_are_refused() -> None:
 
 
 def test_a_text_of_too_many_sentences_is_not_read_to_its_end() -> None:
-    class Counting(Letters):
-        encoded = 0
-
-        def encode(self, text: str) -> list[int]:
-            self.encoded += 1
-            return super().encode(text)
-
-    tokenizer = Counting()
+    tokenizer = CountingLetters()
     assert "more than 64 sentences" in told(Server(tokenizer).encode("".join(f"sentence {n}\n" for n in range(900))))
     assert tokenizer.encoded < 200
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dragoman.search.constraints import Ids
 from dragoman.serving.engine.slots import KVSlots
 
 __all__ = ["Decoder", "Encoded", "ForcedPiece", "ForcedRuntime", "Runtime", "TargetReader", "TopTokens"]
@@ -32,7 +33,7 @@ class Encoded:
 class TopTokens:
     """The best next tokens of each row, best first: (rows, candidates) each. Valid until the decoder's next step."""
 
-    tokens: npt.NDArray[np.int64]
+    tokens: Ids
     log_probs: npt.NDArray[np.float32]
     logits: npt.NDArray[np.float32]
 
@@ -64,20 +65,20 @@ class Decoder(Protocol):
 
     def step(
         self,
-        tokens: npt.NDArray[np.int64],  # (sequences, width)
-        positions: npt.NDArray[np.int64],  # (sequences,): tokens that each row has in its cache
-        parents: npt.NDArray[np.int64],  # (sequences, width): the sequence's row at the previous step that a row continues
+        tokens: Ids,  # (sequences, width)
+        positions: Ids,  # (sequences,): tokens that each row has in its cache
+        parents: Ids,  # (sequences, width): the sequence's row at the previous step that a row continues
         candidates: int,
     ) -> TopTokens:
         """Feed one token to each row."""
 
     def step_scoring(
         self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
+        tokens: Ids,
+        positions: Ids,
+        parents: Ids,
         candidates: int,
-        scored_tokens: npt.NDArray[np.int64],  # (sequences, width, any number): token ids, -1 for none
+        scored_tokens: Ids,  # (sequences, width, any number): token ids, -1 for none
     ) -> TopTokens:
         """`step`; behind the candidates stand the `scored_tokens`. Only of a runtime that `can_score_tokens`."""
 
@@ -90,7 +91,7 @@ class ForcedPiece(NamedTuple):
 
     log_probs: npt.NDArray[np.float32]  # (tokens,)
     alignment: npt.NDArray[np.float32]  # (tokens, source)
-    best_tokens: npt.NDArray[np.int64]  # (tokens, candidates)
+    best_tokens: Ids  # (tokens, candidates)
     best_log_probs: npt.NDArray[np.float32]  # (tokens, candidates)
 
 

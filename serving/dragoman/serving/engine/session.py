@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.errors import InvalidRequest
+from dragoman.search.constraints import Ids
 from dragoman.serving.engine.limits import ModelFacts
 from dragoman.serving.engine.runtime import Decoder, Encoded, Runtime, TopTokens
 from dragoman.serving.engine.slots import KVSlots
 
 __all__ = ["Session", "Slices"]
 
-Ids = npt.NDArray[np.int64]
 Slices = Generator[None, None, None]
 """Work that is done by iterating: each step is one call of the model."""
 

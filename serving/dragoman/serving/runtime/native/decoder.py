@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dragoman.search.constraints import Ids
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
@@ -23,7 +24,6 @@ from dragoman.serving.runtime.scored_tokens import can_score_tokens
 __all__ = ["NativeDecoder", "has_input"]
 
 Floats = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
 
 _MOST_BOUND = 64

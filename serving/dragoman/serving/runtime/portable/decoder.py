@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dragoman.search.constraints import Ids
 from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape, fitted
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots
@@ -97,36 +98,23 @@ class PortableDecoder:
             column.pop()
         self._cross_bound = False
 
-    def step(
-        self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        candidates: int,
-    ) -> TopTokens:
+    def step(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int) -> TopTokens:
         scored_tokens = np.zeros((*tokens.shape, 1), np.int64)  # one of each row, which nobody looks at
         best = self._step(tokens, positions, parents, scored_tokens)
         best_tokens = TopTokens(*(part[:, :candidates] for part in best[:3]))
         self._last = best_tokens.tokens[:, :1], positions.copy(), parents, candidates
         return best_tokens
 
-    def step_scoring(
-        self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        candidates: int,
-        scored_tokens: npt.NDArray[np.int64],
-    ) -> TopTokens:
+    def step_scoring(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int, scored_tokens: Ids) -> TopTokens:
         *best, log_probs, logits = self._step(tokens, positions, parents, np.maximum(scored_tokens, 0))
         return with_scored(TopTokens(*(part[:, :candidates] for part in best)), scored_tokens, log_probs, logits)
 
     def _step(
         self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        scored_tokens: npt.NDArray[np.int64],
+        tokens: Ids,
+        positions: Ids,
+        parents: Ids,
+        scored_tokens: Ids,
     ) -> list[npt.NDArray[Any]]:
         binding, sequences = self._binding, len(self._lengths)
         if not self._past:

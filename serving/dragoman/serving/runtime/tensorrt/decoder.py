@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman.bundle.consistency import ITEM_BYTES
+from dragoman.search.constraints import Ids
 from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape, fitted
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots, power_of_two
@@ -89,13 +90,7 @@ class TensorRtDecoder:
             column[sequence] = column[-1]
             column.pop()
 
-    def step(
-        self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        candidates: int,
-    ) -> TopTokens:
+    def step(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int) -> TopTokens:
         with self._device:
             execution = self._fed(tokens, positions, parents)
             execution.run()
@@ -105,14 +100,7 @@ class TensorRtDecoder:
         self._last = best.tokens[:, :1].copy(), positions.copy(), parents, candidates
         return best
 
-    def step_scoring(
-        self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
-        candidates: int,
-        scored_tokens: npt.NDArray[np.int64],
-    ) -> TopTokens:
+    def step_scoring(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int, scored_tokens: Ids) -> TopTokens:
         """More than the engine scores at once take the same step again: it reads one side of the caches and writes the
         other."""
         rows, wanted = tokens.size, scored_tokens.shape[-1]
@@ -142,9 +130,9 @@ class TensorRtDecoder:
 
     def _fed(
         self,
-        tokens: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        parents: npt.NDArray[np.int64],
+        tokens: Ids,
+        positions: Ids,
+        parents: Ids,
     ) -> Execution:
         """What runs the step, with what it reads on its way to the GPU."""
         sequences, width = tokens.shape
