@@ -6,6 +6,7 @@ python -m hostile.files        (the worker: reads command lines as JSON, runs th
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import json
 import os
@@ -57,9 +58,9 @@ def mutated_json(dice: random.Random, document: dict[str, Any]) -> str:
             case 0:
                 del holder[key]
             case 1 if isinstance(holder, dict):
-                holder["unknown field"] = dice.choice(VALUES)
+                holder["unknown field"] = copy.deepcopy(dice.choice(VALUES))
             case _:
-                holder[key] = dice.choice(VALUES)
+                holder[key] = copy.deepcopy(dice.choice(VALUES))  # the next change may be one of a list's own
     return json.dumps(changed)
 
 
