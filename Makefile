@@ -88,7 +88,7 @@ soak: $(BUNDLE)/manifest.json ## every kind of request for ten minutes: nothing 
 hostile: $(BUNDLE)/manifest.json ## everything hostile that we know, for fifteen minutes: no process may fall
 	@PYTHONPATH=tests $(BIN)/python -m hostile --bundle $(BUNDLE)
 
-hammer: $(BUNDLE)/manifest.json ## 20,000 calls of every kind that ends badly, quiet and beside three busy loops (docs/operations.md)
+hammer: $(BUNDLE)/manifest.json ## 20,000 calls of every kind that ends badly, alone and beside three busy loops
 	@PYTHONPATH=tests $(BIN)/python -m hostile --bundle $(BUNDLE) --only hammer --calls 20000
 
 gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-report.md (docs/gpu.md)
