@@ -1,20 +1,38 @@
-"""The Python examples of docs/client.md, docs/markup.md and README.md, run as they are written."""
+"""The Python examples of docs/client.md, docs/markup.md, README.md and Translator's docstrings, run as they are written."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from dragoman.client import Translator
 from served import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("docs/client.md", "docs/markup.md", "README.md"))
 MARKUP = (ROOT / "docs/markup.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+DOCUMENTED = (Translator, Translator.translate, Translator.score, Translator.stream)
+DOCUMENTED += (Translator.translate_lines, Translator.translate_file)
+
+
+def in_docstring(documented: object) -> str:
+    """The example of a class, or of a method, which uses `translator`."""
+    (block,) = re.findall(r"(?:^    .*\n?)+", inspect.getdoc(documented) or "", re.MULTILINE)
+    opened = 'with Translator("localhost:8001") as translator:\n'
+    block = textwrap.dedent(block) if opened in block else opened + block
+    return f"from dragoman.client import Translator\n\n{block}"
+
+
+EXAMPLES = [
+    *re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL),
+    *map(in_docstring, DOCUMENTED),
+]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", one.strip().splitlines()[-1]) for one in EXAMPLES])

@@ -22,7 +22,10 @@ __all__ = ["AsyncTranslator"]
 
 
 class AsyncTranslator(TranslatorBase):
-    """Translates over gRPC in an asyncio loop; its arguments, methods and options are Translator's.
+    """Translator for asyncio, with the same arguments, methods and options.
+
+        async with AsyncTranslator("localhost:8001") as translator:
+            print((await translator.translate("Where is the station?")).text)
 
     It belongs to the loop of its first call. Cancelling a call, or leaving a stream, stops the work in the server.
     """
@@ -37,7 +40,7 @@ class AsyncTranslator(TranslatorBase):
     async def translate(
         self, text: str | list[str] | tuple[str, ...], **options: Unpack[RequestOptions]
     ) -> Translation | list[Translation]:
-        """Translate a text, or several: a Translation, or a list of them in the order of the texts."""
+        """Translate one text, or several in one request; returns a Translation, or a list in the order of the texts."""
         return await self._translate(text, options)
 
     @overload
@@ -53,42 +56,42 @@ class AsyncTranslator(TranslatorBase):
         target: str | list[str] | tuple[str, ...],
         **options: Unpack[ScoreOptions],
     ) -> Score | list[Score]:
-        """How probable the model finds `target` as the translation of `source`: its total, and each token's part of it.
+        """Score `target` as a translation of `source`: the log-probability in total and of each token.
 
-        Or several, in the order of the two lists. Each is scored whole; what is longer than the model takes is refused.
+        Two lists return a list of scores. Nothing is split; what is too long for the model is refused.
         """
         return await self._score(source, target, options)
 
     @shows(ScoreOptions)
     def score_lines(self, pairs: Iterable[tuple[str, str]], **options: Unpack[ScoreOptions]) -> AsyncGenerator[Score, None]:
-        """Score any number of (source, target), in bounded memory, in order. `timeout_s` is for each request."""
+        """Score any number of (source, target) pairs in bounded memory, in order; `timeout_s` applies to each request."""
         return each(self._score_lines(pairs, options))
 
     @shows(RequestOptions)
     def stream(self, text: str, **options: Unpack[RequestOptions]) -> AsyncTranslationStream:
-        """Translate a text and give its pieces as they are decided, for `async for`."""
+        """Translate a text and return its pieces for `async for`, as soon as they are final."""
         return AsyncTranslationStream(*self._stream(text, options))
 
     @shows(LineOptions)
     def translate_lines(
         self, lines: Iterable[str] | AsyncIterable[str], **options: Unpack[LineOptions]
     ) -> AsyncGenerator[Translation, None]:
-        """Translate any number of lines, from either kind of source, in bounded memory, many at a time, in order."""
+        """Translate any number of lines in order, many at a time, in bounded memory; `lines` may be an async iterable."""
         return each(self._translate_lines(lines, options))
 
     @shows(FileOptions)
     async def translate_file(
         self, source: str | os.PathLike[str], output: str | os.PathLike[str], **options: Unpack[FileOptions]
     ) -> FileReport:
-        """Translate a UTF-8 file line by line, resuming what an interrupted call left."""
+        """Translate a UTF-8 file as Translator.translate_file does."""
         return await self._translate_file(source, output, options)
 
     async def check(self) -> None:
-        """Return when a server is there and can translate; raise what is wrong otherwise."""
+        """Return if a server can be reached and translates; raise the error otherwise."""
         await self._check()
 
     async def aclose(self) -> None:
-        """End the calls in flight and the connections."""
+        """Cancel the calls in flight and close the connections."""
         await self._transport.calls.close()
 
     async def __aenter__(self) -> AsyncTranslator:
