@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # released with the file, also when the worker is killed
         if not (done := shared / f"{name}.done").exists():
+            shutil.rmtree(directory, ignore_errors=True)  # of one who failed, whose error this one will have, too
             directory.mkdir()
             make(directory)
             done.touch()
