@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.cells import FAMILIES, FULL, QUICK, TWO_WORKERS, Grid
+from benchmarks.cells import FAMILIES, FULL, ONLINE, QUICK, TWO_WORKERS, Grid
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.peers import CTRANSLATE2, ROOT
 from benchmarks.results import RESULTS, read_results, write_results
@@ -104,8 +104,7 @@ def online(grid: Grid) -> None:
     from benchmarks.online import PACES, measure_online
     from benchmarks.online_report import online_table
 
-    chosen = [model for model in PACES if model in {workload.model for workload in grid.workloads}] or list(PACES)
-    models = chosen if grid.keeps_others else list(PACES)
+    models = [workload.model for workload in grid.workloads]
     earlier = read_results("online").get("contests", []) if grid.keeps_others else []
     contests = {contest["model"]: contest for contest in (*earlier, *measure_online(models, quick=grid.quick))}
     found = [contests[model] for model in PACES if model in contests]
@@ -126,7 +125,7 @@ PARTS: dict[str, Callable[[Grid], None]] = {
 }
 QUICK_PARTS = ("offline", "growth")
 GRID_AXES = ("precisions", "threads", "beams", "batches")
-OWN_GRIDS = {"families": FAMILIES, "two_workers": TWO_WORKERS}
+OWN_GRIDS = {"families": FAMILIES, "two_workers": TWO_WORKERS, "online": ONLINE}
 """Parts that measure other workloads."""
 
 
@@ -141,6 +140,7 @@ def _narrowed(grid: Grid, given: argparse.Namespace) -> Grid:
         **{axis: tuple(chosen) for axis in GRID_AXES if (chosen := getattr(given, axis))},
         sentences=given.sentences or grid.sentences,
         cell_budget_s=given.cell_seconds or grid.cell_budget_s,
+        quick=given.quick,
         keeps_others=given.keep_others,
         processor=given.processor,
     )
@@ -150,7 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer cells, fewer rounds: below ten minutes")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="some parts instead of all")
-    names = [workload.name for grid in (FULL, FAMILIES) for workload in grid.workloads]
+    names = dict.fromkeys(workload.name for grid in (FULL, FAMILIES, ONLINE) for workload in grid.workloads)
     parser.add_argument("--workloads", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}")
     for axis in GRID_AXES:
         kind = type(getattr(FULL, axis)[0])

@@ -17,6 +17,7 @@ from benchmarks.random_families import FAMILY_SHAPES, write_random_family
 __all__ = [
     "FAMILIES",
     "FULL",
+    "ONLINE",
     "QUICK",
     "TWO_WORKERS",
     "Cell",
@@ -110,6 +111,8 @@ FULL = Grid(
     min_rounds=3,
     cell_budget_s=20,
 )
+ONLINE = dataclasses.replace(FULL, workloads=(REFERENCE_WORKLOAD, Workload(ENLARGED.name), Workload("random-nllb-600m")))
+"""What is served behind Triton, with sentences as they come."""
 TWO_WORKERS = dataclasses.replace(FULL, threads=(2,), batches=(2, 16, 64))
 """As many sentences in flight as two workers of CTranslate2 have together: twice as many as each of them takes at once."""
 QUICK = Grid(  # one thread: its ratios are the steadiest, and the time is for two models in two precisions

@@ -4,6 +4,9 @@ Poisson arrivals, rates rising in steps, both servers in turn, several rounds at
 median round's p99 stays below four times the unloaded latency and nothing fails. That gives the slower server the looser
 limit, so the rates within the same limit for both are reported, too. Both sides are tuned first: each choice
 is loaded at one rate, and the one with the lowest p99 is taken.
+
+A model with random weights ends no sentence: all its translations have the same number of tokens on both sides. That
+favours the side that batches requests: no translation of a batch is waited for by shorter ones.
 """
 
 from __future__ import annotations
@@ -82,13 +85,23 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What is served and how it is loaded."""
+    """What is served and how it is loaded; `target_tokens`: exactly so many, where the model ends no sentence by itself."""
 
     checkpoint: Path
     precision: Precision
     beam: int
     pace: Pace
     texts: tuple[str, ...]
+    target_tokens: int | None = None
+
+    @property
+    def options(self) -> str:
+        """Those of a request to dragoman."""
+        options: dict[str, object] = {"beam_size": self.beam, "cache": False}
+        if self.target_tokens is not None:
+            languages = {"source_language": "en", "target_language": "de", "split": "none"}
+            options |= {**languages, "min_length": self.target_tokens, "max_length": self.target_tokens}
+        return json.dumps(options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +115,13 @@ class Engines:
 BATCHINGS = (Batching(1, 2, 0), Batching(2, 1, 0), Batching(1, 2, 2000), Batching(2, 1, 2000))
 ENGINES = (Engines(1, 1), Engines(1, 2), Engines(2, 1))
 ROUNDS = 3
-PACES = {REFERENCE.name: Pace(20.0, 1000.0, 600.0, 1.125, 3.0), ENLARGED.name: Pace(4.0, 60.0, 20.0, 1.25, 5.0)}
+NLLB = "random-nllb-600m"
+NLLB_TARGET_TOKENS = 24
+PACES = {
+    REFERENCE.name: Pace(20.0, 1000.0, 600.0, 1.125, 3.0),
+    ENLARGED.name: Pace(4.0, 60.0, 20.0, 1.25, 5.0),
+    NLLB: Pace(0.2, 2.5, 1.5, 1.25, 20.0),
+}
 
 Choice = TypeVar("Choice", Batching, Engines)
 
@@ -116,8 +135,11 @@ def measure_online(
 
 def _contest(model: str, precision: Precision, beam: int, quick: bool) -> Contest:
     checkpoint, pace = checkpoint_of(model, CACHE), PACES[model]
-    texts = _that_end(read_sentences(1000)[0], bundle_of(checkpoint, precision))
-    return Contest(checkpoint, precision, beam, replace(pace, round_s=pace.round_s / 2) if quick else pace, texts)
+    pace = replace(pace, round_s=pace.round_s / 2) if quick else pace
+    texts = read_sentences(1000)[0]
+    if model == NLLB:
+        return Contest(checkpoint, precision, beam, pace, tuple(texts), NLLB_TARGET_TOKENS)
+    return Contest(checkpoint, precision, beam, pace, _that_end(texts, bundle_of(checkpoint, precision)))
 
 
 def _that_end(texts: Sequence[str], bundle: Path) -> tuple[str, ...]:
@@ -189,7 +211,7 @@ def _median(points: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _load(side: Served, contest: Contest, rate: float, seconds: float, seed: int = 1) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.poisson_load", side.address, str(rate), str(seconds), str(seed)]
-    command += ["1" if side.batched else "0", str(contest.beam)]
+    command += ["-" if side.batched else contest.options]
     lines = "\n".join(contest.texts)
     done = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
     figures: dict[str, float] = json.loads(done.stdout)
@@ -227,6 +249,7 @@ def _config(contest: Contest, batching: Batching) -> str:
         "compute_type": COMPUTE_TYPE[contest.precision],
         "threads": batching.threads,
         "beam": contest.beam,
+        "target_tokens": contest.target_tokens or 0,
     }
     lines = [f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in values.items()]
     return CONFIG.format(delay_us=batching.delay_us, instances=batching.instances, parameters="\n".join(lines))

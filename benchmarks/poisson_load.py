@@ -1,7 +1,7 @@
-"""Poisson arrivals over gRPC: `python -m benchmarks.poisson_load ADDRESS RATE SECONDS SEED BATCHED BEAM < sentences`.
+"""Poisson arrivals over gRPC: `python -m benchmarks.poisson_load ADDRESS RATE SECONDS SEED OPTIONS < sentences`.
 
-An open loop: a request leaves when it is due, and its latency counts from then. The same code loads both servers;
-they only differ in the shape of TEXT (a server with dynamic batching has a batch axis) and in how the beam is asked for.
+An open loop: a request leaves when it is due, and its latency counts from then. The same code loads both servers: OPTIONS
+are a request's in JSON; "-" is a server with dynamic batching, whose TEXT has a batch axis and which has no options.
 Both are asked for the translations alone.
 
 The load shares its cores with the server that it measures, so that it does as little as it can while the clock runs:
@@ -28,13 +28,13 @@ WARM_UP_S = 1.0
 PATIENCE_S = 20.0
 
 
-def request(text: str, batched: bool, beam: int) -> bytes:
+def request(text: str, options: str | None) -> bytes:
     """One request as it goes over the wire."""
     message = service_pb2.ModelInferRequest(model_name="translate")
     message.outputs.add(name="TRANSLATION")
-    inputs = {"TEXT": text} if batched else {"TEXT": text, "OPTIONS": json.dumps({"beam_size": beam, "cache": False})}
+    inputs = {"TEXT": text} if options is None else {"TEXT": text, "OPTIONS": options}
     for name, value in inputs.items():
-        tensor = message.inputs.add(name=name, datatype="BYTES", shape=(1, 1) if batched else (1,))
+        tensor = message.inputs.add(name=name, datatype="BYTES", shape=(1, 1) if options is None else (1,))
         tensor.contents.bytes_contents.append(value.encode())
     return bytes(message.SerializeToString())
 
@@ -47,14 +47,13 @@ class Load:
     rate: float
     seconds: float
     seed: int
-    batched: bool
-    beam: int
+    options: str | None
 
 
 async def send(load: Load, texts: Sequence[str]) -> dict[str, float]:
     """Latencies and failures of the requests that were due after the warm-up."""
     draw = random.Random(load.seed)
-    requests = [request(text, load.batched, load.beam) for text in texts]
+    requests = [request(text, load.options) for text in texts]
     latencies: list[float] = []
     failed = 0
 
@@ -85,7 +84,7 @@ async def send(load: Load, texts: Sequence[str]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    target, per_second, duration_s, number, has_batch_axis, width = sys.argv[1:]
+    target, per_second, duration_s, number, wishes = sys.argv[1:]
     lines = [line for line in sys.stdin.read().splitlines() if line]
-    asked = Load(target, float(per_second), float(duration_s), int(number), has_batch_axis == "1", int(width))
+    asked = Load(target, float(per_second), float(duration_s), int(number), None if wishes == "-" else wishes)
     print(json.dumps(asyncio.run(send(asked, lines))))

@@ -15,6 +15,7 @@ from pathlib import Path
 import tritonclient.grpc
 
 from benchmarks.peers import ROOT
+from benchmarks.triton_python import with_python_backend
 from dragoman.serving.supervisor.ports import free_port
 from dragoman.serving.triton.flags import Address, TritonFlags
 from dragoman.serving.triton.installation import find_installation
@@ -34,10 +35,8 @@ def triton_with(model: Path, config: str, environment: dict[str, str] | None = N
         (repository / "translate" / "1").mkdir(parents=True)
         shutil.copyfile(model, repository / "translate" / "1" / "model.py")
         (repository / "translate" / "config.pbtxt").write_text(config, encoding="utf-8")
-        installation = find_installation(Path(scratch) / "triton")
-        flags = TritonFlags(
-            repository, installation.backend_directory, Address(HOST, port), None, secrets.token_hex(8), f"bench{port}"
-        )
+        installation = with_python_backend(find_installation(Path(scratch) / "triton"), Path(scratch))
+        flags = TritonFlags(repository, installation.backend_directory, Address(HOST, port), None, secrets.token_hex(8))
         variables = {**os.environ, **installation.environment, **(environment or {})}
         with running([str(installation.binary), *flags.argv()], variables, f"{HOST}:{port}"):
             yield f"{HOST}:{port}"

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+FAIRSEQ_MODEL = "sentencepiece.bpe.model"
+
 
 class TritonPythonModel:
     """TEXT (batch, 1) to TRANSLATION (batch, 1)."""
@@ -24,18 +26,35 @@ class TritonPythonModel:
         self._translator = ctranslate2.Translator(
             given["model"], compute_type=given["compute_type"], inter_threads=1, intra_threads=int(given["threads"])
         )
+        wanted = int(given["target_tokens"])
+        self._lengths = {"max_decoding_length": wanted or 127, "min_decoding_length": wanted or 1}
         checkpoint = Path(given["checkpoint"])
-        self._source = sentencepiece.SentencePieceProcessor(model_file=str(checkpoint / "source.spm"))
-        self._target = sentencepiece.SentencePieceProcessor(model_file=str(checkpoint / "target.spm"))
+        # a random checkpoint's words are named after their ids, which are one higher than in fairseq's model
+        self._named_by_id = (checkpoint / FAIRSEQ_MODEL).is_file()
+        names = (FAIRSEQ_MODEL, FAIRSEQ_MODEL) if self._named_by_id else ("source.spm", "target.spm")
+        self._source, self._target = (
+            sentencepiece.SentencePieceProcessor(model_file=str(checkpoint / name)) for name in names
+        )
 
     def execute(self, requests: list[Any]) -> list[Any]:
         inputs = [pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy().ravel() for request in requests]
-        texts = [text.decode() for one in inputs for text in one]
-        pieces = [[*self._source.encode(text, out_type=str), "</s>"] for text in texts]
-        results = self._translator.translate_batch(pieces, beam_size=self._beam, max_decoding_length=127)
-        said = iter(self._target.decode_pieces(result.hypotheses[0]) for result in results)
+        pieces = [[*self._pieces(text.decode()), "</s>"] for one in inputs for text in one]
+        results = self._translator.translate_batch(pieces, beam_size=self._beam, **self._lengths)
+        said = iter(self._text(result.hypotheses[0]) for result in results)
         responses = []
         for one in inputs:
             answers = np.array([[next(said).encode()] for _ in one], dtype=np.object_)
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("TRANSLATION", answers)]))
         return responses
+
+    def _pieces(self, text: str) -> list[str]:
+        if self._named_by_id:
+            return [f"w{token + 1}" for token in self._source.encode(text)]
+        pieces: list[str] = self._source.encode(text, out_type=str)
+        return pieces
+
+    def _text(self, pieces: list[str]) -> str:
+        if not self._named_by_id:
+            return str(self._target.decode_pieces(pieces))
+        ids = [int(piece[1:]) - 1 for piece in pieces if piece[1:].isdigit()]
+        return str(self._target.decode([token for token in ids if 0 <= token < len(self._target)]))
