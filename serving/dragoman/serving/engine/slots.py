@@ -58,9 +58,8 @@ class Usage(NamedTuple):
 
     def minus(self, source: int, target: int) -> Usage:
         """Without one of them. The longest are not looked for again: only caches without padding may be counted so."""
-        return self._replace(
-            sequences=self.sequences - 1, source_sum=self.source_sum - source, target_sum=self.target_sum - target
-        )
+        sequences, source_sum, source_max, target_sum, target_max = self
+        return Usage(sequences - 1, source_sum - source, source_max, target_sum - target, target_max)
 
     def slots(self, width: int, padded: bool) -> KVSlots:
         """What they take, in batches of `width` rows a sequence."""
