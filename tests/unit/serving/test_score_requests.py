@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from fake_bundle import MANIFEST, VOCABULARY, Letters, fake_bundle
-from test_request_handler import Server
+from handler_server import Server
 
 from dragoman.errors import InvalidRequest
 from dragoman.serving.engine import Engine, ForcedTarget, Sequence
