@@ -89,6 +89,20 @@ def test_tags_around_the_mark_of_an_item_stay_around_it() -> None:
     assert found == "<p><b>1.</b> OPEN <i>THE DOOR</i></p><p><b>2. CLOSE</b> IT</p>"
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<b>railway</b> <i>stop</i>", "Der <b><i>Bahnhof</i></b>"),
+        ("<b>railway</b> <a href=x>s<u>to</u>p</a>", "Der <b><a href=x><u>Bahnhof</u></a></b>"),
+        ("<a href=x>railway</a> <a href=y>stop</a>", "Der <a href=x>Bahnhof</a><a href=y></a>"),
+    ],
+)
+def test_pairs_whose_words_became_one_word_stand_in_each_other(source: str, expected: str) -> None:
+    links = [Link(0, 3, 0, 3), Link(4, 11, 4, 11), Link(12, 16, 4, 11)]
+    found = translated(f"<p>The {source}</p>", translate=lambda _: "Der Bahnhof", links=lambda _: links)
+    assert found == f"<p>{expected}</p>"
+
+
 WORDS = st.sampled_from(["red", "house. ", " and", "&lt;", "&nbsp;x", "Ende! ", "  ", "\n", "5 km", "<", "&", "﻿", "￼"])
 _PAIRS = ["<b>", "</b>", "<i class=x>", "</i>", "<p>", "</p>", "<code>", "</code>", "<a href='?a>b'>", "</a>"]
 _OTHERS = ["<br>", "<!--x-->", "<img src=x>", "<div>", "</div>", "<script>", "</script>", "<span translate=no>", "</span>"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from dragoman.serving.text.slots import Atom, Slot, filled_slots
 
 __all__ = ["BEGAN_BEFORE", "ENDS_LATER", "Restorer", "Tag", "woven"]
 
+_KIND = re.compile(r"<[\w:.-]*|\W")
 BEGAN_BEFORE, ENDS_LATER = -2, -3
 """Partners that stand in another part."""
 
@@ -48,13 +50,21 @@ class Restorer:
     def _placed(self, placing: Placing, length: int, slots: Sequence[Slot]) -> list[tuple[int, str]]:
         """All tags with their places in the translation, from left to right.
 
-        Pairs beside each other change places as their words do; pairs in each other stay so, clipped to the outer one. Tags
-        without a partner here keep their order.
+        Pairs beside each other change places as their words do; where these became one word, one stands in the other. Pairs
+        in each other stay so, clipped to the outer one. Tags without a partner here keep their order.
         """
         ranges, children = self._ranges(placing, length, slots), self._children()
 
         def in_target_order(tags: Sequence[int]) -> Iterator[int]:
-            return iter(sorted(tags, key=lambda tag: ranges[tag][0]))
+            beside: list[int] = []
+            outer = -1
+            for tag in sorted(tags, key=lambda tag: ranges[tag][0]):
+                if outer >= 0 and self._goes_into(tag, outer, ranges):
+                    children[outer].append(tag)
+                    continue
+                beside.append(tag)
+                outer = tag if self.tags[tag].partner >= 0 else outer
+            return iter(beside)
 
         placed: list[tuple[int, str]] = []
         floor = 0
@@ -76,6 +86,16 @@ class Restorer:
             if (partner := self.tags[tag].partner) >= 0:
                 open_pairs.append((in_target_order(children[tag]), end, "" if is_empty else self.tags[partner].raw))
         return placed
+
+    def _goes_into(self, tag: int, outer: int, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether a pair would enclose nothing beside another. None goes into one of its kind: links have no links."""
+        start, end = ranges[tag]
+        return (
+            self.tags[tag].partner >= 0
+            and not self.tags[tag].needs_words
+            and ranges[outer][0] <= start < end <= ranges[outer][1]
+            and _kind(self.tags[tag].raw) != _kind(self.tags[outer].raw)
+        )
 
     def _children(self) -> dict[int, list[int]]:
         """Of each pair, by its first tag, what stands directly in it; −1 stands for the part."""
@@ -138,6 +158,12 @@ class Restorer:
 
     def _point(self, placing: Placing, at: int, whole: tuple[int, int]) -> int:
         return 0 if at <= 0 else whole[1] if at >= whole[0] else placing.point(at)
+
+
+def _kind(raw: str) -> str:
+    """What a tag begins with: its name, or a sign of Markdown."""
+    found = _KIND.match(raw)
+    return "" if found is None else found.group().lower()
 
 
 def woven(text: str, inserted: Sequence[tuple[int, str]], slots: Sequence[Slot], write: Callable[[str], str]) -> Restored:
