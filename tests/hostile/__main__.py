@@ -53,7 +53,7 @@ def main() -> int:
     plan = dataclasses.replace(plan, **{name: value for name, value in changed.items() if value is not None})
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
-    console, rows, began_s = Console(), list[Row](), time.monotonic()
+    console, rows, began_s = Console(width=None if sys.stdout.isatty() else 160), list[Row](), time.monotonic()
     http = f"127.0.0.1:{free_port('127.0.0.1')}"
     try:
         with Server.start([f"en-de={given.bundle}"], "--http-address", http) as server, Deaths(server) as deaths:

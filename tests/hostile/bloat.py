@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -13,6 +14,7 @@ import psutil
 from tritonclient.grpc.service_pb2 import ModelInferRequest as Request
 
 from hostile.deaths import Deaths
+from hostile.neighbours import Neighbours, longest_s
 from hostile.outcomes import failed
 from hostile.poisons import command
 from hostile.report import Row, judged
@@ -100,23 +102,27 @@ FLOODS: dict[str, Calls] = {
 
 
 def flooded(server: Server, deaths: Deaths, names: tuple[str, ...] = tuple(FLOODS)) -> list[Row]:
-    """A row for each flood: how its calls ended, and by how much engine and Triton grew meanwhile."""
-    return [_flooded(server, deaths, name, FLOODS[name]) for name in names]
+    """A row for each flood: how its calls ended, by how much engine and Triton grew, and how long small callers waited."""
+    with Neighbours(server.grpc) as neighbours:
+        return [_flooded(server, deaths, neighbours, name, FLOODS[name]) for name in names]
 
 
-def _flooded(server: Server, deaths: Deaths, name: str, calls: Calls) -> Row:
+def _flooded(server: Server, deaths: Deaths, neighbours: Neighbours, name: str, calls: Calls) -> Row:
     deaths.whole()
     before, caller, children = deaths.counted(), server.caller(), server.children()
-    requests = list(calls(caller))
+    requests, began_s = list(calls(caller)), time.monotonic()
     with Peak(children["engine"][0], children["triton"][0]) as peak:
         codes = Counter(_code(future) for future in [caller.stub.ModelInfer.future(each, timeout=120) for each in requests])
+    waits = neighbours.between(began_s, time.monotonic())
     caller.close()
     deaths.whole()
     engine_mib, triton_mib = peak.grown_mib
     wrong = [f"{count} times {code}" for code, count in codes.items() if code not in ALLOWED]
     if engine_mib > MOST_ENGINE_MIB:
         wrong.append(f"the engine took {engine_mib} MiB more")
-    figures: dict[str, float | int | str] = {"engine MiB": engine_mib, "Triton MiB": triton_mib, **codes}
+    figures: dict[str, float | int | str] = {"engine MiB": engine_mib, "Triton MiB": triton_mib}
+    figures |= {f"neighbours' {kind} ms": round(1e3 * longest_s(waits, kind)) for kind in ("token", "first token")}
+    figures |= codes
     return judged(name, len(requests), deaths.counted() - before, wrong, figures)
 
 

@@ -13,7 +13,10 @@ from pretend import STAND_INS, TOKENIZER
 
 from dragoman.search import DecodingOptions
 from dragoman.serving.text.formats import TextFormat, blocks_of
+from dragoman.serving.text.marked import MarkedBlock
 from dragoman.serving.text.protection import Protection
+from dragoman.serving.text.restoring import Tag
+from dragoman.serving.text.slots import Atom
 
 MOST_LINES = 15_000
 """Well below three milliseconds."""
@@ -135,3 +138,12 @@ def test_the_count_sees_work_without_pauses() -> None:
         yield
 
     assert most_lines(busy()) >= MOST_LINES
+
+
+def test_what_is_not_translated_comes_out_as_it_stood_and_is_not_searched_for_terms() -> None:
+    def search(*_: object) -> None:
+        raise AssertionError("a long stretch would take long")
+
+    tags, atoms = [Tag(0, "<b>", 1), Tag(1, "</b>", 0)], [Atom(2, 3, "{a}")]
+    block = MarkedBlock("5 % 7, word", tags, atoms, options=search)
+    assert block.unchanged(0, 6) == "<b>5</b> {a} 7,"
