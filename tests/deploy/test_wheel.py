@@ -69,7 +69,8 @@ def pure(pure_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanEnv
 def export(environment: CleanEnvironment, model: Path, output: Path, *options: str) -> None:
     few = output.with_suffix(".txt")
     few.write_text("Where is the station?\nIt is raining.\n", encoding="utf-8")
-    done = environment.run(environment.dragoman, "export", model, "--output", output, "--verify-file", few, *options)
+    command = (environment.dragoman, "export", model, "--output", output, "--verify-file", few, *options)
+    done = environment.run(*command, timeout_s=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

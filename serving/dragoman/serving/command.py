@@ -12,6 +12,7 @@ from typing import get_args
 from dragoman import native
 from dragoman.bundle.manifest import read_manifest
 from dragoman.errors import ServeError, UsageError
+from dragoman.serving.argument_types import address, address_or_off, count, gpu_number, seconds, size
 from dragoman.serving.config import BundleSpec, ServerConfig, Timeouts
 from dragoman.serving.console import Console
 from dragoman.serving.logs import configure_logging
@@ -37,7 +38,6 @@ exit codes: 0 drained after a signal, 1 the server could not start or failed, 2 
 """
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -299,49 +299,3 @@ def _token(path: Path | None) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_-]{16,}", token):
         raise ServeError(f"--admin-token-file {path} must hold 16 or more letters, digits, - and _")
     return token
-
-
-def address(text: str) -> Address:
-    """`HOST:PORT`, `[IPV6]:PORT`."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8001")
-    return Address(host.strip("[]"), int(port))
-
-
-def address_or_off(text: str) -> Address | None:
-    """An address, or `off`."""
-    return None if text == "off" else address(text)
-
-
-def count(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
-    return int(text)
-
-
-def gpu_number(text: str) -> int:
-    """A whole number from 0."""
-    if not text.isdigit() or len(text) > 4:
-        raise argparse.ArgumentTypeError(f"{text!r} must be the number of a GPU, from 0")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """A time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
-    return value
-
-
-def size(text: str) -> int:
-    """Bytes, with K, M or G for powers of 1024."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512M or 2G")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
