@@ -43,9 +43,9 @@ class Channel {
   FrameReader reader_;
   std::mutex guard_;
   std::deque<std::string> short_, long_;
-  std::string current_;       // the frame that is being sent, …
-  std::size_t sent_ = 0;      // … and how much of it was
-  std::size_t waiting_ = 0;   // bytes of all of them that were not
+  std::string current_;      // the frame that is being sent, …
+  std::size_t sent_ = 0;     // … and how much of it was
+  std::size_t waiting_ = 0;  // bytes of all of them that were not
   std::atomic<bool> has_backlog_{false};
 };
 
