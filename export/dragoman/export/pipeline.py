@@ -6,7 +6,6 @@ report = export_bundle(ExportOptions(Path("opus-mt-en-de"), Path("bundles/en-de"
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -36,7 +35,7 @@ from dragoman.export.calibration.alignment import find_alignment
 from dragoman.export.checkpoint import Checkpoint, CompanionFiles, TokenLimits, read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration, lowering_named, lowerings_for
-from dragoman.export.progress import QuietStages, Stages
+from dragoman.export.progress import QuietStages, Stages, peak_memory_bytes
 from dragoman.export.shortlist import with_shortlists
 from dragoman.export.staging import staged_directory
 from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
@@ -186,7 +185,7 @@ class _Export:
                     shortlists={code: len(tokens) for code, tokens in checkpoint.shortlists.items()},
                 )
                 (staging / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-        return ExportReport(self._options.output, manifest, dict(self._stages.seconds), _peak_memory_bytes())
+        return ExportReport(self._options.output, manifest, dict(self._stages.seconds), peak_memory_bytes())
 
     def _check_prefixes(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
         """A text must have room behind what always stands before it."""
@@ -294,13 +293,3 @@ class _Export:
             del exported
             gc.collect()  # the sessions are gone before the next graphs, or the original, come
             return output
-
-
-def _peak_memory_bytes() -> int:
-    """The most this process has held, 0 where that can't be asked; Linux counts in kB, macOS in bytes."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

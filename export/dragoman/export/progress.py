@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-__all__ = ["Advance", "QuietStages", "Stages", "TerminalStages"]
+__all__ = ["Advance", "QuietStages", "Stages", "TerminalStages", "peak_memory_bytes"]
 
 Advance = Callable[[float], None]
 """Tells a stage that `share` (0 to 1) of it is done."""
@@ -65,3 +66,13 @@ class TerminalStages(QuietStages):
 
     def _advance(self, name: str) -> Advance:
         return lambda share: self._progress.update(self._tasks[name], total=1.0, completed=share)
+
+
+def peak_memory_bytes() -> int:
+    """The most this process has held, 0 where that can't be asked; Linux counts in kB, macOS in bytes."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
