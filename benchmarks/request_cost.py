@@ -36,7 +36,7 @@ def main() -> int:
         served(arguments.other_bundle, 1, other_environment) as other,
     ):
         for in_flight in arguments.in_flight:
-            costs: dict[str, list[float]] = {"ours_us": [], "other_us": []}
+            costs: dict[str, list[int]] = {"ours_us": [], "other_us": []}
             for server in (ours, other):
                 server.translate_all(texts[:200], 1, in_flight)
             for _ in range(arguments.rounds):
@@ -52,14 +52,14 @@ def main() -> int:
         f"{arguments.rounds} interleaved rounds of {arguments.requests} requests, greedy; load average {load_average():.1f}."
     )
     about = {"machine": describe_machine(), "load_average": load_average(), "costs": figures}
-    write_results("request_cost", about, "\n".join([note, "", *head, *rows]))
+    write_results("request_cost", about, "\n".join([note, "", head, *rows]))
     return 0
 
 
-def _cost_us(server: Served, texts: list[str], in_flight: int) -> float:
+def _cost_us(server: Served, texts: list[str], in_flight: int) -> int:
     begun_s = server.cpu_s()
     server.translate_all(texts, 1, in_flight)
-    return (server.cpu_s() - begun_s) / len(texts) * 1e6
+    return round((server.cpu_s() - begun_s) / len(texts) * 1e6)
 
 
 def _arguments() -> argparse.Namespace:

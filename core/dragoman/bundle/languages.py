@@ -123,16 +123,18 @@ class LanguageSide:
         return found or self._refuse(code, tag)
 
     def _refuse(self, code: str, tag: LanguageTag) -> Language:
-        asked = f"{self.name}_language={shown(code)}"
+        option = f"{self.name}_language={shown(code)}"
         if not self.languages:
-            raise InvalidRequest(f"{asked}: this bundle does not list its languages; leave it out")
+            raise InvalidRequest(f"{option}: this bundle does not list its languages; leave it out")
         variants = [language for language in self.languages if language.tag.language == tag.language]
         if len(variants) > 1:
-            raise InvalidRequest(f"{asked} could be several languages of this model: {self._listed(variants)}")
+            raise InvalidRequest(f"{option} could be several languages of this model: {self._listed(variants)}")
         if variants:
-            raise InvalidRequest(f"{asked} is not a {self.name} language of this model; the nearest it has is {variants[0]}")
+            raise InvalidRequest(
+                f"{option} is not a {self.name} language of this model; the nearest it has is {variants[0]}"
+            )
         listed = self._listed(self.languages)
-        raise InvalidRequest(f"{asked} is not a {self.name} language of this model; it has {listed}")
+        raise InvalidRequest(f"{option} is not a {self.name} language of this model; it has {listed}")
 
     @staticmethod
     def _listed(languages: Iterable[Language]) -> str:
@@ -259,6 +261,6 @@ def _closest(tag: LanguageTag, known: tuple[Language, ...]) -> Language | None:
     return None
 
 
-def _compatible(ours: LanguageTag, asked: LanguageTag) -> bool:
+def _compatible(known: LanguageTag, requested: LanguageTag) -> bool:
     """Whether neither names what contradicts the other: `pt` may be `pt-BR`, but `zh-Hant` is not `zh-Hans`."""
-    return all(not one or not other or one == other for one, other in zip(ours[1:], asked[1:], strict=True))
+    return all(not one or not other or one == other for one, other in zip(known[1:], requested[1:], strict=True))

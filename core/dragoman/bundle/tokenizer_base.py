@@ -79,12 +79,12 @@ def tokenizer_file(directory: Path, files: TokenizerFiles, role: str) -> Path:
 
 def source_unknown(files: TokenizerFiles, target_unknown: int | None) -> int | None:
     """The id of source pieces that the vocabulary does not have: that of targets, unless the settings name one or "none"."""
-    said = files.settings.get("source_unknown")
-    if said is None:
+    setting = files.settings.get("source_unknown")
+    if setting is None:
         return target_unknown
-    if said != "none" and not (said.isascii() and said.isdigit() and len(said) < 9):
-        raise BundleError(f"the tokenizer's source_unknown {said[:20]!r} must be an id or none")
-    return None if said == "none" else int(said)
+    if setting != "none" and not (setting.isascii() and setting.isdigit() and len(setting) < 9):
+        raise BundleError(f"the tokenizer's source_unknown {setting[:20]!r} must be an id or none")
+    return None if setting == "none" else int(setting)
 
 
 def open_sentencepiece(path: Path) -> Any:  # noqa: ANN401 - sentencepiece has no types

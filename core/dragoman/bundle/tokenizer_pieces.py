@@ -39,8 +39,8 @@ class PiecesTokenizer(BaseTokenizer):
         # by their names, because the two vocabularies may give them different ids
         self._special_pieces = frozenset(self._pieces[index] for index in self._special if index in self._pieces)
         named = self._source_ids.get(self._pieces.get(self._unknown, "<unk>"), self._unknown)
-        said = source_unknown(files, named)
-        self._unknown_source = named if said is None else said
+        source_id = source_unknown(files, named)
+        self._unknown_source = named if source_id is None else source_id
 
     def source_ids(self, text: str) -> list[int]:
         return self._ids(self._source.encode(text, out_type=str), self._source_ids, self._unknown_source)

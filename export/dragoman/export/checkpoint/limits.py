@@ -10,18 +10,18 @@ from dragoman.export.transformer import TransformerConfig
 __all__ = ["DEFAULT_TOKENS", "TokenLimits"]
 
 DEFAULT_TOKENS = 512
-"""The limit of a model whose positions have none, unless one is asked for."""
+"""The limit of a model whose positions have none, unless one is requested for."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """The longest source and target that are asked for; None: as long as the model's positions go."""
+    """The longest source and target that are requested for; None: as long as the model's positions go."""
 
     max_source_tokens: int | None = None
     max_target_tokens: int | None = None
 
     def source(self, config: TransformerConfig) -> int:
-        """The longest source of a model; UsageError when more is asked for than it has positions."""
+        """The longest source of a model; UsageError when more is requested for than it has positions."""
         return _within(self.max_source_tokens, config.max_source_positions, "source")
 
     def target(self, config: TransformerConfig) -> int:
@@ -29,9 +29,9 @@ class TokenLimits:
         return _within(self.max_target_tokens, config.max_target_positions, "target")
 
 
-def _within(asked: int | None, positions: int, side: str) -> int:
-    if asked is None:
+def _within(requested: int | None, positions: int, side: str) -> int:
+    if requested is None:
         return positions
-    if not 1 <= asked <= positions:
-        raise UsageError(f"--max-{side}-tokens {asked} must be between 1 and the model's {positions} positions")
-    return asked
+    if not 1 <= requested <= positions:
+        raise UsageError(f"--max-{side}-tokens {requested} must be between 1 and the model's {positions} positions")
+    return requested

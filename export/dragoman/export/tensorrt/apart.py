@@ -36,8 +36,8 @@ class Ended:
 
     def last_words(self, lines: int = 1) -> str:
         """The end of what it printed."""
-        said = [line.strip()[:300] for line in self.noise.splitlines() if line.strip()]
-        return " | ".join(said[-lines:]) or "it printed nothing"
+        printed = [line.strip()[:300] for line in self.noise.splitlines() if line.strip()]
+        return " | ".join(printed[-lines:]) or "it printed nothing"
 
 
 def run_apart(command: Sequence[str], order: str, advance: Advance) -> Ended:

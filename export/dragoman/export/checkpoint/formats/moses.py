@@ -19,7 +19,7 @@ Languages = tuple[str | None, str | None]
 
 
 def moses_of(
-    asked: str | None,
+    requested: str | None,
     pieces: Collection[str],
     file: str,
     *,
@@ -28,20 +28,20 @@ def moses_of(
 ) -> dict[str, str]:
     """What the bundle's tokenizer needs to know; nothing if texts were not tokenised.
 
-    `asked` is --moses: two languages, or none. `settings` are fairseq's of its tokenizer, where the checkpoint has them.
+    `requested` is --moses: two languages, or none. `settings` are fairseq's of its tokenizer, where the checkpoint has them.
     """
     known = settings or {}
     splits, escaped = HYPHEN in pieces, any(piece.startswith(MARKS) for piece in pieces)
-    if asked == NO_MOSES or not (asked or known or splits or escaped):
+    if requested == NO_MOSES or not (requested or known or splits or escaped):
         return {}
-    if asked is not None:
-        source, _, target = asked.partition("-")
+    if requested is not None:
+        source, _, target = requested.partition("-")
     else:
         sides = zip(("source_lang", "target_lang"), languages, strict=True)
         source, target = (str(known.get(name) or own or "") for name, own in sides)
     if not LANGUAGE.fullmatch(source) or not LANGUAGE.fullmatch(target):
-        if asked is not None:
-            raise CheckpointError(f"--moses must be two language codes such as en-de, or {NO_MOSES}, not {shown(asked)}")
+        if requested is not None:
+            raise CheckpointError(f"--moses must be two language codes such as en-de, or {NO_MOSES}, not {shown(requested)}")
         raise CheckpointError(
             f"the texts of {file} went through the tokenizer of Moses (there are pieces such as {HYPHEN} and {MARKS[0]}), "
             "and their languages are not known: name them (--moses en-de), or say that requests come tokenised "
