@@ -123,18 +123,16 @@ class LanguageSide:
         return found or self._refuse(code, tag)
 
     def _refuse(self, code: str, tag: LanguageTag) -> Language:
-        option = f"{self.name}_language={shown(code)}"
+        given = f"{self.name}_language={shown(code)}"
         if not self.languages:
-            raise InvalidRequest(f"{option}: this bundle does not list its languages; leave it out")
+            raise InvalidRequest(f"{given}: this bundle does not list its languages; leave it out")
         variants = [language for language in self.languages if language.tag.language == tag.language]
         if len(variants) > 1:
-            raise InvalidRequest(f"{option} could be several languages of this model: {self._listed(variants)}")
+            raise InvalidRequest(f"{given} could be several languages of this model: {self._listed(variants)}")
         if variants:
-            raise InvalidRequest(
-                f"{option} is not a {self.name} language of this model; the nearest it has is {variants[0]}"
-            )
+            raise InvalidRequest(f"{given} is not a {self.name} language of this model; the nearest it has is {variants[0]}")
         listed = self._listed(self.languages)
-        raise InvalidRequest(f"{option} is not a {self.name} language of this model; it has {listed}")
+        raise InvalidRequest(f"{given} is not a {self.name} language of this model; it has {listed}")
 
     @staticmethod
     def _listed(languages: Iterable[Language]) -> str:

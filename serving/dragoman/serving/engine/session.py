@@ -67,50 +67,46 @@ class Session:
 
     def step(self, rows: npt.NDArray[np.integer], candidates: int) -> Slices:  # type: ignore[type-arg]
         """Decode; `top` then has the best next tokens (rows, candidates) in the order of `rows`."""
-        wanted_rows = self._asked(np.asarray(rows, np.int64).reshape(-1, 3))
+        rows_of = self._asked(np.asarray(rows, np.int64).reshape(-1, 3))
         if self.steps >= self._model.max_target_tokens:
             raise InvalidRequest(f"the session is at the model's limit of {self._model.max_target_tokens} target tokens")
         for each in self._decoders:
-            each.keep(
-                [source in wanted_rows and len(wanted_rows[source].tokens) == each.decoder.width for source in each.sources]
-            )
+            each.keep([source in rows_of and len(rows_of[source].tokens) == each.decoder.width for source in each.sources])
         self._decoders = [each for each in self._decoders if each.sources]
         placed = {source for each in self._decoders for source in each.sources}
-        for width in sorted({len(wanted.tokens) for source, wanted in wanted_rows.items() if source not in placed}):
-            moving = [s for s, wanted in wanted_rows.items() if s not in placed and len(wanted.tokens) == width]
-            yield from self._feed_again(width, moving, wanted_rows)
-        yield from self._decode(wanted_rows, len(rows), candidates)
+        for width in sorted({len(wanted.tokens) for source, wanted in rows_of.items() if source not in placed}):
+            moving = [s for s, wanted in rows_of.items() if s not in placed and len(wanted.tokens) == width]
+            yield from self._feed_again(width, moving, rows_of)
+        yield from self._decode(rows_of, len(rows), candidates)
         self._history = {
             source: np.concatenate([self._history[source][wanted.parents], wanted.tokens[:, None]], axis=1)
-            for source, wanted in wanted_rows.items()
+            for source, wanted in rows_of.items()
         }
-        self._first_row = {source: wanted.first for source, wanted in wanted_rows.items()}
+        self._first_row = {source: wanted.first for source, wanted in rows_of.items()}
         self.steps += 1
 
     def _asked(self, rows: Ids) -> dict[int, _Rows]:
         """The rows of each source; InvalidRequest when they make no sense."""
         if ((rows[:, 2] < 0) | (rows[:, 2] >= self._model.target_vocabulary)).any():
             raise InvalidRequest(f"a token of the step is outside the vocabulary of {self._model.target_vocabulary}")
-        wanted_rows: dict[int, _Rows] = {}
+        rows_of: dict[int, _Rows] = {}
         starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
         for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
             source = int(rows[start, 0])
-            if source not in self._history or source in wanted_rows:
+            if source not in self._history or source in rows_of:
                 raise InvalidRequest(f"source {source} of the step is unknown, done, or not side by side")
             parents = rows[start:end, 1] - self._first_row[source] if self.steps else np.zeros(end - start, np.int64)
             if (parents < 0).any() or (parents >= len(self._history[source])).any():
                 raise InvalidRequest(f"a parent of source {source} is not one of its rows at the previous step")
-            wanted_rows[source] = _Rows(int(start), parents, rows[start:end, 2])
-        return wanted_rows
+            rows_of[source] = _Rows(int(start), parents, rows[start:end, 2])
+        return rows_of
 
-    def _feed_again(self, width: int, sources: list[int], wanted_rows: dict[int, _Rows]) -> Slices:
+    def _feed_again(self, width: int, sources: list[int], rows_of: dict[int, _Rows]) -> Slices:
         """Open a decoder for these and feed it what they have generated, each row with its parent's tokens."""
         each = _SessionDecoder(self._runtime.decoder(width, len(sources)), list(sources))
         for source in sources:
             each.decoder.join(self._encoded[source], [0], [self.steps + 1])
-        history = np.stack(
-            [self._history[source][wanted_rows[source].parents] for source in sources]
-        )  # (sources, width, steps)
+        history = np.stack([self._history[source][rows_of[source].parents] for source in sources])  # (sources, width, steps)
         own = np.tile(np.arange(width), (len(sources), 1))
         for position in range(self.steps):
             each.decoder.step(np.ascontiguousarray(history[:, :, position]), np.full(len(sources), position), own, 1)
@@ -118,11 +114,11 @@ class Session:
         each.fed_again = True
         self._decoders.append(each)
 
-    def _decode(self, wanted_rows: dict[int, _Rows], count: int, candidates: int) -> Slices:
+    def _decode(self, rows_of: dict[int, _Rows], count: int, candidates: int) -> Slices:
         shape = (count, candidates)
         top = TopTokens(np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
         for each in self._decoders:
-            width, wanted = each.decoder.width, [wanted_rows[source] for source in each.sources]
+            width, wanted = each.decoder.width, [rows_of[source] for source in each.sources]
             each.decoder.reserve(self.steps + 1)
             own = np.tile(np.arange(width), (len(wanted), 1))
             parents = own if each.fed_again else np.stack([one.parents for one in wanted])
