@@ -72,9 +72,8 @@ enum class Activation : std::int64_t {
 };
 constexpr Activation kLastActivation = Activation::kGeluSigmoid;
 
-// A row of floats as lowest + step · integers. The integers have seven bits, like the weights, so that sums of four products
-// fit sixteen bits: an eighth bit would change results less than the rounding of the weights does, and products would take a
-// quarter longer.
+// A row of floats as lowest + step · integers. They have eight bits, or as many as the processor multiplies without saturating
+// (`kMostInput`).
 struct QuantisedRow {
   float lowest;
   float step;

@@ -1,11 +1,12 @@
-// Floats to integers of seven bits, each row by itself.
+// Floats to integers, each row by itself.
 #include "declared.hpp"
+#include "tiles.hpp"
 #include "vector.hpp"
 
 namespace dragoman::DRAGOMAN_PROCESSOR {
 
 QuantisedRow quantise(const float* x, std::int64_t count, std::uint8_t* integers) {
-  constexpr float kMost = 127.0f;
+  constexpr float kMost = IntegerTile::kMostInput;
   const std::int64_t whole = count / kLanes * kLanes, rest = count - whole;
   Floats least = broadcast(x[0]), most = least;
   const auto look_at = [&](Floats numbers) {

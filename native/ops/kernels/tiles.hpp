@@ -2,7 +2,7 @@
 //
 // Each kind of numbers has the same members. `kInputs` inputs are taken at once: `Weights` are theirs in a tile, `Broadcast`
 // is a row's, spread over all lanes. `Sums` are the sixteen of a tile for a row, read a `part` at a time in the end; as many
-// as `kSums` registers hold are kept.
+// as `kSums` registers hold are kept. A row's integers are at most `kMostInput`, weights at most 127: sums never saturate.
 #pragma once
 
 #include "../kernels.hpp"
@@ -45,7 +45,7 @@ struct IntegerTile {
   using Weights = __m512i;
   using Broadcast = __m512i;
   static constexpr std::int64_t kInputs = kQuad;
-  static constexpr int kSums = 24, kMostRows = 6;
+  static constexpr int kSums = 24, kMostRows = 6, kMostInput = 255;
 
   static DRAGOMAN_INLINE Weights weights(const std::int8_t* tile) { return _mm512_loadu_si512(tile); }
   static DRAGOMAN_INLINE Broadcast spread(const std::uint8_t* x) {
@@ -62,7 +62,7 @@ struct IntegerTile {
 
 #elif defined(__AVX2__)
 
-// Two products of four are added in sixteen bits before they are widened: three multiplications where there were four.
+// Two products are added in sixteen bits before they are widened: they fit if a row's integers have seven bits.
 struct IntegerTile {
   struct Sums {
     __m256i low, high;
@@ -74,7 +74,7 @@ struct IntegerTile {
     __m256i first, second;
   };
   static constexpr std::int64_t kInputs = 2 * kQuad;
-  static constexpr int kSums = 8, kMostRows = 4;
+  static constexpr int kSums = 8, kMostRows = 4, kMostInput = 127;
 
   static DRAGOMAN_INLINE Weights weights(const std::int8_t* tile) {
     const auto* read = reinterpret_cast<const __m256i*>(tile);
@@ -87,16 +87,18 @@ struct IntegerTile {
     return {_mm256_set1_epi32(fours[0]), _mm256_set1_epi32(fours[1])};
   }
   static DRAGOMAN_INLINE void add(Sums& sums, const Weights& weights, const Broadcast& x) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    const __m256i low =
-        _mm256_add_epi16(_mm256_maddubs_epi16(x.first, weights.low_1), _mm256_maddubs_epi16(x.second, weights.low_2));
-    const __m256i high =
-        _mm256_add_epi16(_mm256_maddubs_epi16(x.first, weights.high_1), _mm256_maddubs_epi16(x.second, weights.high_2));
-    sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(low, ones));
-    sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(high, ones));
+    sums.low = _mm256_add_epi32(sums.low, products(x.first, weights.low_1));
+    sums.high = _mm256_add_epi32(sums.high, products(x.first, weights.high_1));
+    sums.low = _mm256_add_epi32(sums.low, products(x.second, weights.low_2));
+    sums.high = _mm256_add_epi32(sums.high, products(x.second, weights.high_2));
   }
   static DRAGOMAN_INLINE Ints part(const Sums& sums, int number) {
     return reinterpret_cast<Ints>(number == 0 ? sums.low : sums.high);
+  }
+
+ private:
+  static DRAGOMAN_INLINE __m256i products(__m256i x, __m256i weights) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(x, weights), _mm256_set1_epi16(1));
   }
 };
 
@@ -109,7 +111,7 @@ struct IntegerTile {
   using Weights = const std::int8_t*;
   using Broadcast = const std::uint8_t*;
   static constexpr std::int64_t kInputs = kQuad;
-  static constexpr int kSums = 2, kMostRows = 1;
+  static constexpr int kSums = 2, kMostRows = 1, kMostInput = 255;
 
   static DRAGOMAN_INLINE Weights weights(const std::int8_t* tile) { return tile; }
   static DRAGOMAN_INLINE Broadcast spread(const std::uint8_t* x) { return x; }

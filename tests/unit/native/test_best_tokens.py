@@ -106,7 +106,7 @@ def test_log_probabilities_are_those_of_a_row_alone(rows: int) -> None:
 
 def test_a_vocabulary_of_nllb_is_no_multiple_of_eight() -> None:
     vocabulary = 256_206
-    x, values = floats(3, 16), random.integers(-63, 64, (vocabulary, 16)).astype(np.int8)
+    x, values = floats(3, 16), random.integers(-127, 128, (vocabulary, 16)).astype(np.int8)
     scale = np.full(vocabulary, 0.01, np.float32)
     stored = (in_tiles(values), scale, values.sum(1).astype(np.float32) * scale)
     tokens, log_probs, logits = run("BestOutputs", x, *stored, np.array([8]), outputs=BEST)

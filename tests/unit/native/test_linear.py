@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dragoman import native
 from dragoman.export.lowering.native.operators import Activation
 from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
-from one_operator import Array, Integers, close, floats, ints, quantised, random, run
+from one_operator import STEPS, Array, Integers, close, floats, ints, quantised, random, run
 
 pytestmark = pytest.mark.skipif(native.ops_library() is None, reason="the operators are not built: no C++ compiler")
 
@@ -64,14 +64,14 @@ def test_int8_products_are_those_of_the_quantised_rows(
 ) -> None:
     draw = np.random.default_rng(seed)
     x = draw.normal(0, 3, (rows, inputs)).astype(np.float32)
-    values = draw.integers(-63, 64, (outputs, inputs)).astype(np.int8)
+    values = draw.integers(-127, 128, (outputs, inputs)).astype(np.int8)
     scale = draw.uniform(0.001, 0.1, outputs).astype(np.float32)
     bias = [draw.normal(0, 1, outputs).astype(np.float32)] if biased else []
     expected = activated(quantised(x) @ values.T * scale + (bias[0] if biased else 0), activation)
     # A number in the middle between two steps may be rounded either way: half a step of one input.
-    step = (x.max(1) - x.min(1)).max() / 127
+    step = (x.max(1) - x.min(1)).max() / STEPS
     ours = linear(x, values, scale, *bias, activation=activation)
-    assert np.abs(ours - expected).max() <= 1e-3 + 1.4 * step * 63 * scale.max()
+    assert np.abs(ours - expected).max() <= 1e-3 + 1.4 * step * 127 * scale.max()
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,7 +102,7 @@ def test_a_gated_layer_is_the_product_of_two(
     (ours,) = run("FloatGatedLinear", x, in_float_tiles(gate), in_float_tiles(weight), *given_biases, **attributes)
     factors = [float_linear(x, gate, gate_bias, activation=activation), float_linear(x, weight, bias)]
     close(ours, factors[0] * factors[1], 1e-5)
-    values = [random.integers(-63, 64, (outputs, inputs)).astype(np.int8) for _ in range(2)]
+    values = [random.integers(-127, 128, (outputs, inputs)).astype(np.int8) for _ in range(2)]
     scales = [np.abs(floats(outputs)) * np.float32(0.02) for _ in range(2)]
     packed = [array for value, scale in zip(values, scales, strict=True) for array in integers(value, scale)]
     (ours,) = run("GatedLinear", x, *packed, *given_biases, activation=int(activation))
@@ -111,20 +111,20 @@ def test_a_gated_layer_is_the_product_of_two(
 
 
 def test_extreme_products_do_not_saturate() -> None:
-    x = np.tile(np.array([0.0, 127.0, 127.0, 127.0], np.float32), (5, 16))
-    values = np.full((33, 64), 63, np.int8)
+    x = np.tile(np.array([0.0, STEPS, STEPS, STEPS], np.float32), (5, 16))
+    values = np.full((33, 64), 127, np.int8)
     scale = np.ones(33, np.float32)
-    np.testing.assert_array_equal(linear(x, values, scale), np.full((5, 33), 63 * 48 * 127, np.float32))
-    np.testing.assert_array_equal(linear(x, -values, scale), np.full((5, 33), -63 * 48 * 127, np.float32))
+    np.testing.assert_array_equal(linear(x, values, scale), np.full((5, 33), 127 * 48 * STEPS, np.float32))
+    np.testing.assert_array_equal(linear(x, -values, scale), np.full((5, 33), -127 * 48 * STEPS, np.float32))
 
 
 def test_rows_of_one_number_are_exact() -> None:
-    values, scale = random.integers(-63, 64, (20, 8)).astype(np.int8), floats(20)
+    values, scale = random.integers(-127, 128, (20, 8)).astype(np.int8), floats(20)
     close(linear(np.full((3, 8), 2.5, np.float32), values, scale), np.tile(values.sum(1) * 2.5 * scale, (3, 1)), 1e-5)
 
 
 def test_an_int8_product_is_independent_of_batch() -> None:
-    x, values, scale = floats(37, 64), random.integers(-63, 64, (200, 64)).astype(np.int8), floats(200)
+    x, values, scale = floats(37, 64), random.integers(-127, 128, (200, 64)).astype(np.int8), floats(200)
     x[5] *= 1000
     together = linear(x, values, scale)
     for row in range(37):
@@ -143,7 +143,7 @@ def test_weights_that_are_read_ahead_change_nothing(rows: int) -> None:
     """Those of a large product are, where it has several parts of rows."""
     x, weights = floats(rows, 520), floats(1030, 520)
     close(float_linear(x, weights), x.astype(np.float64) @ weights.T, 1e-4)
-    values, scale = random.integers(-63, 64, (1030, 520)).astype(np.int8), floats(1030)
+    values, scale = random.integers(-127, 128, (1030, 520)).astype(np.int8), floats(1030)
     together = linear(x, values, scale)
     for row in (0, rows - 1):
         np.testing.assert_array_equal(linear(x[row : row + 1].copy(), values, scale)[0], together[row])

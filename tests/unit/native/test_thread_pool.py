@@ -28,7 +28,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[native.ThreadPool]:
 
 def product(seed: int) -> Array:
     draw = np.random.default_rng(seed)
-    values = draw.integers(-63, 64, (1000, 256)).astype(np.int8)
+    values = draw.integers(-127, 128, (1000, 256)).astype(np.int8)
     x, scale = draw.normal(0, 1, (64, 256)).astype(np.float32), draw.normal(0, 1, 1000).astype(np.float32)
     return run("Linear", x, in_tiles(values), scale, values.sum(1).astype(np.float32) * scale, activation=0)[0]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dragoman.export.lowering.native import operators
 from dragoman.export.lowering.native.operators import TiledWeight
-from dragoman.export.lowering.native.quantised_rows import EIGHT_BITS, SEVEN_BITS, quantise_rows
+from dragoman.export.lowering.native.quantised_rows import quantise_rows
 from dragoman.export.lowering.native.shortlists import ListedRows
 from dragoman.export.lowering.native.tiles import in_float_tiles, in_tiles
 from dragoman.export.transformer.config import Activation
@@ -44,7 +44,6 @@ class Tiles(nn.Module):
         *,
         quantised: bool,
         keep: Keep,
-        largest: int = SEVEN_BITS,
         order: NDArray[np.int32] | None = None,
     ) -> None:
         super().__init__()
@@ -61,7 +60,7 @@ class Tiles(nn.Module):
 
         def levels() -> Iterator[NDArray[np.int8]]:
             for part in parts:
-                found = quantise_rows(part, largest)
+                found = quantise_rows(part)
                 scales.append(found.scale)
                 offsets.append(found.values.sum(axis=1, dtype=np.int64).astype(np.float32) * found.scale)
                 yield in_tiles(found.values)
@@ -121,8 +120,8 @@ class TiledEmbedding(Map):
 
     @classmethod
     def of(cls, embedding: Embedding, *, quantised: bool, keep: Keep) -> TiledEmbedding:
-        """A table that is only looked up, and may use all eight bits."""
-        return cls(Tiles(embedding.weight, quantised=quantised, keep=keep, largest=EIGHT_BITS))
+        """A table that is only looked up."""
+        return cls(Tiles(embedding.weight, quantised=quantised, keep=keep))
 
     @property
     def dtype(self) -> torch.dtype:
