@@ -24,6 +24,8 @@ REFUSAL_P99_S = 0.050
 GROWTH = 0.05
 FILLS_THE_QUEUE = 1200
 """Sent at once at the beginning; the default queue has 1024 places."""
+BURST_S = 0.25
+"""The opening burst is answered by then, and what is refused later met a load, not a queue in Triton."""
 IN_FLIGHT = 64
 """As much as is ever useful."""
 TEXT = (
@@ -40,6 +42,8 @@ class Found:
     goodput: float
     codes: Counter[str]
     refused_s: list[float]
+    refused_at_once: int
+    """Of these, the first: what of the opening burst found the queue full, behind a thousand calls in Triton itself."""
 
 
 @dataclass
@@ -103,6 +107,7 @@ def _row(found: Found, resident: list[tuple[float, int]], died: Counter[str]) ->
     late = [held for at_s, held in resident if at_s > SETTLED_S]
     growth = max(late) / late[0] - 1 if late else 0.0
     refused_ms = sorted(1e3 * seconds for seconds in found.refused_s)
+    behind_ms = sorted(1e3 * seconds for seconds in found.refused_s[found.refused_at_once :])
     wrong = [f"{count} times {code}" for code, count in found.codes.items() if code not in EXPECTED and count]
     if not refused_ms:
         wrong.append("nothing was refused: the load was too small")
@@ -114,6 +119,7 @@ def _row(found: Found, resident: list[tuple[float, int]], died: Counter[str]) ->
         "refusal p50 ms": round(p50_ms),
         "refusal p99 ms": round(p99_ms),
         "longest refusal ms": round(longest_ms),
+        "p99 ms behind the burst": round(_quantile(behind_ms, 0.99)),
         "engine growth %": round(100 * growth, 1),
     }
     slow = p99_ms > 1e3 * REFUSAL_P99_S or growth > GROWTH
@@ -135,16 +141,17 @@ def loaded(address: str, seconds: float) -> Found:
     """The peak, and then `FACTOR` times that; in a process of its own."""
     peak = _peak(address)
     load = Load(address)
-    asked_s, due, began_s = 0.0, float(FILLS_THE_QUEUE), time.monotonic()
+    asked_s, due, began_s, at_once = 0.0, float(FILLS_THE_QUEUE), time.monotonic(), 0
     while (passed_s := time.monotonic() - began_s) < seconds:
         load.send(int(due) - load.number)
         load.receive()
+        at_once = len(load.refused_s) if passed_s < BURST_S else at_once
         if passed_s - asked_s > 0.25:  # what the server does now counts, should the machine have become faster or slower
             due += FACTOR * max(peak, load.codes["ok"] / max(passed_s, 1.0)) * (passed_s - asked_s)
             asked_s = passed_s
     goodput = load.codes["ok"] / seconds
     load.receive_rest()
-    return Found(peak, goodput, load.codes, load.refused_s)
+    return Found(peak, goodput, load.codes, load.refused_s, at_once)
 
 
 def _peak(address: str) -> float:
