@@ -59,11 +59,12 @@ def planned(
     capitals: Capitals | None = None,
     attributes: bool = False,
     places: bool = False,
+    stand_ins: StandIns = STAND_INS,
 ) -> Document:
     """The parts of a text."""
     protection = Protection(
         TOKENIZER,
-        STAND_INS,
+        stand_ins,
         decoding or DecodingOptions(),
         keeps_placeholders=placeholders,
         keeps_places=places,

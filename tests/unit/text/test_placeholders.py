@@ -169,3 +169,12 @@ def test_a_tag_between_a_placeholder_and_a_word_parts_them() -> None:
 
 def test_what_a_tag_cuts_is_no_placeholder() -> None:
     assert planned("{a<b>b}</b> is").parts[0].text == "{ab} is"
+
+
+@pytest.mark.parametrize("text", ["😍", "{name}", "5 km", "😍 😂!", "{a}: {b}", "https://a.b/c", "{a} <b>{b}</b> 5"])
+def test_what_is_only_placeholders_is_not_translated(text: str) -> None:
+    copied = StandIns(TOKENIZER, lambda probes: [re.sub(r".*\d.*", "", probe) for probe in probes])
+    assert copied.for_text("")[0].isalpha()
+    page = f"<p>{text}</p><p>Words {{x}}</p>"
+    assert [part.text.split()[0] for part in planned(page, stand_ins=copied).parts] == ["Words"]
+    assert translated(page, stand_ins=copied) == page

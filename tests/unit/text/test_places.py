@@ -35,6 +35,7 @@ def linked(text: str, text_format: TextFormat, *, reverse: bool = False, **optio
     ("text_format", "text", "expected"),
     [
         ("text", "I love 😍 it.  Go to {place} now", ["I", "love", "😍", "it", "Go", "to", "{place}", "now"]),
+        ("text", "{a} 5. {b}\nGo {c}", ["Go", "{c}"]),
         ("text", "5 km. THE END IS HERE", ["THE", "END", "IS", "HERE"]),
         ("html", "<p>The <b>red</b>  <i>house</i>.</p>\n<p>It</p>", ["The", "red", "house", "It"]),
         ("html", "A &lt;b&gt; &amp; c&nbsp;d &copy;x\n\n e", ["A", "b", "c", "d", "x", "e"]),

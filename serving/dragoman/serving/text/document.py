@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -11,7 +12,10 @@ from dragoman.search import DecodingOptions
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.places import Places, Run, Span, Stretch, moved_links
 
-__all__ = ["Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "Restored", "plain_text"]
+__all__ = ["LETTER", "Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "Restored", "plain_text"]
+
+LETTER = re.compile(r"[^\W\d_]")
+"""What has none, such as 42 or ***, is the same in every language; models answer it with words."""
 
 
 class Restored(NamedTuple):
@@ -72,6 +76,9 @@ class Block(Protocol):
     def text(self) -> str:
         """What is split and translated."""
 
+    def has_words(self, start: int, end: int) -> bool:
+        """Whether there is anything to translate in text[start:end]: a letter that stands in the source, too."""
+
     def part(self, start: int, end: int) -> Part:
         """The part that is text[start:end]; it knows how to restore what belongs there."""
 
@@ -92,6 +99,9 @@ class PlainBlock:
     """Text with nothing in it but words."""
 
     text: str
+
+    def has_words(self, start: int, end: int) -> bool:
+        return LETTER.search(self.text, start, end) is not None
 
     def part(self, start: int, end: int) -> Part:
         """Nothing was taken out, so nothing is put back."""

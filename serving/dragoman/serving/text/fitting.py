@@ -56,6 +56,10 @@ class Measure:
             return self.room + 1
         return self._measured(piece) - self._around
 
+    def note_part(self, characters: int) -> None:
+        """A part of so many characters is drawn up, which takes as long as tokenising some of them does."""
+        self._since_pause += characters + _PER_CALL
+
     def is_pause_due(self) -> bool:
         """Whether much has been tokenised since this was last true."""
         if self._since_pause < _CHARACTERS_BETWEEN_PAUSES:

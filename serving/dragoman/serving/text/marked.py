@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dragoman.serving.text.capitals import Capitals
-from dragoman.serving.text.document import Part
+from dragoman.serving.text.document import LETTER, Part
 from dragoman.serving.text.origin import Origin
 from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER, Restorer, Tag, woven
 from dragoman.serving.text.slots import Atom, Slot
@@ -47,6 +47,14 @@ class MarkedBlock:
         self._origin = origin
         self._last = len(text.rstrip())
         self._next_tag = 0
+
+    def has_words(self, start: int, end: int) -> bool:
+        """Beside what stands for something else."""
+        for atom in self._atoms_of(start, end):
+            if LETTER.search(self.text, start, atom.start) is not None:
+                return True
+            start = atom.end
+        return LETTER.search(self.text, start, end) is not None
 
     def part(self, start: int, end: int) -> Part:
         """With the tags that stand in it, and those before it that no part had."""

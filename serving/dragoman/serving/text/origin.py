@@ -32,14 +32,24 @@ class Origin:
         """Of block[start:end], with its own characters from 0."""
         found: list[Run] = []
         at = start
+        while (
+            self._next < len(self._replaced) and self._replaced[self._next].at + self._replaced[self._next].length <= start
+        ):
+            self._pass()  # it stood in what is not translated
         while self._next < len(self._replaced) and self._replaced[self._next].at < end:
             one = self._replaced[self._next]
             found += self._plain(start, at, one.at)
             if runs := self._places.runs(one.start, one.end):
                 place, last = runs[0].place, runs[-1]
                 found.append(Run(one.at - start, one.length, place, last.place + last.extent - place))
-            at, self._shift, self._next = one.at + one.length, one.end - one.at - one.length, self._next + 1
+            at = one.at + one.length
+            self._pass()
         return found + self._plain(start, at, end)
+
+    def _pass(self) -> None:
+        """Behind the next stand-in."""
+        one = self._replaced[self._next]
+        self._shift, self._next = one.end - one.at - one.length, self._next + 1
 
     def _plain(self, start: int, first: int, last: int) -> list[Run]:
         if first >= last:

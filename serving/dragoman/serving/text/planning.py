@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dragoman.bundle.records import Segmentation
 from dragoman.errors import InvalidRequest
-from dragoman.serving.text.document import Block, Blocks, Document, Part
+from dragoman.serving.text.document import LETTER, Block, Blocks, Document, Part
 from dragoman.serving.text.fitting import Measure, pieces
 from dragoman.serving.text.sentence_rules import CLOSING
 from dragoman.serving.text.sentences import is_one_sentence, line_spans, sentence_spans, stripped_span
@@ -34,8 +34,6 @@ _LIST_MARK = re.compile(
     re.VERBOSE,
 )
 """Of an item, a heading, a quotation or a message in a chat. Models drop them, or make words of them."""
-_LETTER = re.compile(r"[^\W\d_]")
-"""What has none, such as 42 or ***, is the same in every language; models answer it with words."""
 _FEW = 8
 _CLOSING = f"{CLOSING}…‥・"
 """Behind a sentence, or before the next: the mark of an item, which has no space behind it."""
@@ -78,7 +76,7 @@ def is_plain_sentence(text: str, language: str | None) -> bool:
         and not text[0].isspace()
         and not text[-1].isspace()
         and _LIST_MARK.match(text) is None
-        and _LETTER.search(text) is not None
+        and LETTER.search(text) is not None
         and is_one_sentence(text, language)
     )
 
@@ -95,7 +93,7 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             marked = next(stripped_span(text, found[0], mark))
             document.skip(text[end : found[0]] + block.unchanged(*marked))
             span, end = (mark, found[1]), marked[1]
-        if splitting.segmentation != "none" and _LETTER.search(text, *span) is None:
+        if splitting.segmentation != "none" and not block.has_words(*span):
             document.skip(text[end : span[0]] + block.unchanged(*span))
             end = span[1]
             continue
@@ -109,9 +107,10 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
                 "shorten it or ask for split='sentence'"
             )
         for piece in pieces(measure, text, span, splitting.language, is_sentence=splitting.segmentation == "sentence"):
-            if piece is None:
+            if piece is None or measure.is_pause_due():
                 yield
-            else:
+            if piece is not None:
+                measure.note_part(piece[1] - piece[0])
                 document.add(_gap(text, end, piece[0], splitting), block.part(*piece))
                 end = piece[1]
     document.skip(text[end:])
