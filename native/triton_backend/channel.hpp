@@ -46,6 +46,8 @@ class Channel {
   std::string current_;      // the frame that is being sent, …
   std::size_t sent_ = 0;     // … and how much of it was
   std::size_t waiting_ = 0;  // bytes of all of them that were not
+  // Relaxed: it tells the polling thread what to wait for and guards no data, which is read under the mutex. A value that is
+  // seen late is corrected in that thread's next turn, a tick later at most.
   std::atomic<bool> has_backlog_{false};
 };
 
