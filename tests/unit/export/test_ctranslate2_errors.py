@@ -55,6 +55,10 @@ def test_a_truncated_model_is_refused(model: Path, share: float) -> None:
     assert "\n" not in message
 
 
+def test_a_wrong_format_is_told_what_the_source_is(model: Path) -> None:
+    assert refusal(model, format_name="marian").endswith("(it looks like --format ctranslate2)")
+
+
 def test_a_file_that_goes_on_after_its_end_is_refused(model: Path) -> None:
     change(model / "model.bin", lambda content: content.extend(b"more"))
     assert "4 bytes follow its end" in refusal(model)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dragoman.bundle.manifest import Dimensions, Languages, ModelCard, Segmentation, SpecialTokens, Task, TokenizerFiles
 from dragoman.errors import CheckpointError
-from dragoman.export.checkpoint.formats import CompanionFiles, Reference, format_of
+from dragoman.export.checkpoint.formats import CompanionFiles, Reference, open_source
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.readers.bart import BartReader
 from dragoman.export.checkpoint.readers.pegasus import PegasusReader
@@ -100,7 +100,7 @@ def read_checkpoint(
 
     Its format is recognised unless `format_name` says what it is.
     """
-    opened = format_of(source, format_name).open(source, limits, companions)
+    opened = open_source(source, limits, companions, format_name)
     config, plan = opened.config, opened.tokenizer_plan
     _check_tokens(opened.tokens, config)
     weights = open_checkpoint_weights(config, opened.weights, opened.weight_names)

@@ -13,8 +13,9 @@ from dragoman.export.checkpoint.formats.opennmt import OpenNMTFormat
 from dragoman.export.checkpoint.formats.own import OwnFormat
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource, Reference, SourceFormat
 from dragoman.export.checkpoint.formats.torch_transformer import TorchTransformerFormat
+from dragoman.export.checkpoint.limits import TokenLimits
 
-__all__ = ["FORMATS", "CompanionFiles", "OpenedSource", "Reference", "SourceFormat", "format_of"]
+__all__ = ["FORMATS", "CompanionFiles", "OpenedSource", "Reference", "SourceFormat", "format_of", "open_source"]
 
 FORMATS: tuple[SourceFormat, ...] = (
     CTranslate2Format(),
@@ -38,8 +39,23 @@ def format_of(source: Path, name: str | None = None) -> SourceFormat:
         return named
     if not source.exists():
         raise CheckpointError(f"{source} is not a checkpoint: no such directory or file")
-    for one in FORMATS:
-        if one.recognises(source):
-            return one
+    if (found := _recognised(source)) is not None:
+        return found
     looked = "".join(f"\n  {one.name}: {one.looks_for}" for one in FORMATS)
     raise CheckpointError(f"{source} has no format that dragoman knows; name it with --format. What was looked for:{looked}")
+
+
+def open_source(source: Path, limits: TokenLimits, companions: CompanionFiles, name: str | None = None) -> OpenedSource:
+    """The model in `source`; where `name` is wrong, the error says what it is instead."""
+    chosen = format_of(source, name)
+    try:
+        return chosen.open(source, limits, companions)
+    except CheckpointError as error:
+        other = None if name is None or not source.exists() else _recognised(source)
+        if other is None or other is chosen or chosen.recognises(source):
+            raise
+        raise CheckpointError(f"{error} (it looks like --format {other.name})") from error
+
+
+def _recognised(source: Path) -> SourceFormat | None:
+    return next((one for one in FORMATS if one.recognises(source)), None)
