@@ -73,6 +73,30 @@ def test_glossaries_are_enforced_on_a_gpu(server: Server) -> None:
     assert "Haltestelle" in answer.text
 
 
+def test_a_search_in_the_client_finds_what_the_server_on_a_gpu_finds(server: Server) -> None:
+    """Through sessions, whose caches stay on the GPU between two calls."""
+    with Translator(server.grpc) as translator, Translator(server.grpc, decoding="client") as driving:
+        for beam_size in (1, 4):
+            wanted = translator.translate(TEXTS, beam_size=beam_size, max_length=40)
+            found = driving.translate(TEXTS, beam_size=beam_size, max_length=40)
+            assert [each.text for each in found] == [each.text for each in wanted]
+
+
+def test_alternatives_and_the_omission_guard_work_on_a_gpu(server: Server) -> None:
+    with Translator(server.grpc) as translator:
+        plain = translator.translate(TEXTS[0])
+        asked = translator.translate(TEXTS[0], alternatives_at=[0], num_alternatives=3)
+        guarded = translator.translate(TEXTS[0], on_suspicion="retry")
+    (place,) = asked.alternatives_at
+    assert asked.text == guarded.text == plain.text
+    assert place is not None
+    assert plain.text[place.start : place.end] == place.text
+    assert len(place.tokens) == 3
+    (check,) = guarded.sentences
+    assert check.coverage is not None
+    assert 0 < check.coverage <= 1
+
+
 def test_its_metrics_are_those_of_every_server(server: Server) -> None:
     assert any(name.startswith("dragoman_") and value > 0 for name, value in server.metrics().items())
 
