@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,9 +19,9 @@ from dragoman.errors import BundleError, ServeError
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts, memory_contract
 from dragoman.serving.runtime.providers import providers_for
-from dragoman.serving.runtime.settings import RuntimeSettings
+from dragoman.serving.runtime.settings import LARGE_WEIGHT_BYTES, RuntimeSettings
 
-__all__ = ["BundleSessions", "LazySession", "ort_value"]
+__all__ = ["BundleSessions", "LazySession", "ort_value", "weight_bytes"]
 
 
 class BundleSessions:
@@ -86,6 +87,9 @@ class BundleSessions:
                 "needs; install onnxruntime-gpu, or serve with device='cpu'"
             )
         options = _options(self._settings, self._threads)
+        # A memory plan makes a small model's short calls up to 4% faster. A large model gains nothing, and its peak
+        # grows: a call's memory is then one piece that the arena must find.
+        options.enable_mem_pattern = weight_bytes(graph) <= LARGE_WEIGHT_BYTES
         if self._operators is not None:
             options.register_custom_ops_library(str(self._operators))
         for name, tensor in self._shared.items():
@@ -122,6 +126,11 @@ class LazySession:
 def ort_value(array: npt.NDArray[Any], kind: str = "cpu", number: int = 0) -> Any:  # noqa: ANN401
     """The array on a device: "cpu" or "cuda"."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number)
+
+
+def weight_bytes(graph: Graph) -> int:
+    """Of the large weights that a call reads."""
+    return sum(math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in set(graph.large_weights))
 
 
 def _shared_weights(bundle: Path, manifest: Manifest, graphs: Sequence[Graph]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dragoman import native
-from dragoman.bundle.manifest import Graph, Manifest
+from dragoman.bundle.manifest import Manifest
 from dragoman.errors import ServeError
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts
 from dragoman.serving.engine.runtime import Decoder, Encoded
 from dragoman.serving.runtime.native.decoder import NativeDecoder
 from dragoman.serving.runtime.native.forced import NativeForced
 from dragoman.serving.runtime.scored_tokens import can_score_tokens
-from dragoman.serving.runtime.sessions import BundleSessions
+from dragoman.serving.runtime.sessions import BundleSessions, weight_bytes
 from dragoman.serving.runtime.settings import LARGE_WEIGHT_BYTES, RuntimeSettings, ThreadLayout
 
 __all__ = ["NativeRuntime", "flat"]
@@ -41,15 +40,15 @@ class NativeRuntime:
                 "--lowering portable"
             )
         self._sessions = BundleSessions(bundle, manifest, "native", settings, threads=1, operators=library)
-        weight_bytes = _weight_bytes(self._sessions.decoder_graph)
-        threads = settings.thread_layout(manifest.precision, weight_bytes)
+        decoder_bytes = weight_bytes(self._sessions.decoder_graph)
+        threads = settings.thread_layout(manifest.precision, decoder_bytes)
         self.calls_at_once, self.rows_together = threads.calls_at_once, threads.rows_together
         self.computing = _thread_pool(library, threads)
         self.layout = self._sessions.layout("self_cache")
         self.max_candidates = self._sessions.decoder_graph.max_candidates
         self.can_score_tokens = can_score_tokens(self._sessions.decoder)
         self._lengths = manifest.dimensions.max_source_tokens, manifest.dimensions.max_target_tokens
-        self._encodes_in_place = weight_bytes > LARGE_WEIGHT_BYTES
+        self._encodes_in_place = decoder_bytes > LARGE_WEIGHT_BYTES
         self.forced = self._forced(manifest)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
@@ -104,11 +103,6 @@ def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.int
         positions = np.arange(len(ids), dtype=np.int32) - starts.repeat(lengths)
     inputs = {"source_ids": ids, "source_positions": positions, "source_starts": starts, "source_lengths": lengths}
     return inputs, lengths
-
-
-def _weight_bytes(graph: Graph) -> int:
-    """Of the large weights that a call reads."""
-    return sum(math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in set(graph.large_weights))
 
 
 def _thread_pool(library: Path, layout: ThreadLayout) -> contextlib.AbstractContextManager[None]:
