@@ -16,7 +16,8 @@ DEEPEST = 8
 def read_vocabularies(stored: object, file: str) -> tuple[dict[str, int], dict[str, int]]:
     """Pieces and ids of source and target."""
     if isinstance(stored, (list, tuple)):  # before version 1: pairs of a name and a vocabulary
-        stored = {pair[0]: pair[1] for pair in stored if isinstance(pair, (list, tuple)) and len(pair) == 2}
+        pairs = [pair for pair in stored if isinstance(pair, (list, tuple)) and len(pair) == 2]
+        stored = {pair[0]: pair[1] for pair in pairs if isinstance(pair[0], str)}
     if not isinstance(stored, Mapping):
         raise CheckpointError(f"`vocab` of {file} is neither a mapping nor a list of pairs")
     found = []

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dragoman.errors import CheckpointError
+from dragoman.export.checkpoint.formats.memory import memory_for
 from dragoman.export.checkpoint.formats.zips import ZIP_ERRORS, told
 
 __all__ = ["Inert", "load_pickle", "pickled_names", "plain", "state_dict"]
@@ -64,6 +65,7 @@ INERT_NAMES = (
 DEEPEST, MOST_VALUES = 32, 1 << 20
 MOST_READ = 1 << 24
 PICKLE = b"\x80"
+NO_MEMORY = "can't allocate memory"  # torch's message
 SHORT_STRING = re.compile(rb"X(.)\x00\x00\x00", re.DOTALL)  # BINUNICODE and its length
 
 
@@ -96,7 +98,7 @@ def load_pickle(path: Path) -> object:
     if zipped:
         _check_sizes(path)
     try:
-        with torch.serialization.safe_globals(ALLOWED):
+        with torch.serialization.safe_globals(ALLOWED), memory_for(path):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         if name := _refused_name(str(error)):
@@ -104,8 +106,10 @@ def load_pickle(path: Path) -> object:
                 f"{path} holds {name}, which could run code when it is opened and is refused; nothing of it was run. "
                 "Save the weights alone, as a state dict or in safetensors"
             ) from error
-        raise CheckpointError(f"{path} is corrupt, or not a file of torch.save ({told(error)})") from error
+        raise CheckpointError(f"{path} is corrupt, or not a file of torch.save ({_reason(error)})") from error
     except Exception as error:  # a damaged file can fail the unpickler in any way
+        if isinstance(error, MemoryError) or NO_MEMORY in str(error):
+            raise CheckpointError(f"{path} asks for far more memory than a file of its size needs; it is refused") from error
         raise CheckpointError(f"{path} is truncated or corrupt: {told(error)}; fetch it again") from error
 
 
@@ -122,6 +126,11 @@ def _check_sizes(path: Path) -> None:
         raise CheckpointError(f"{path} has records that are longer than the file; it is refused")
 
 
+def _reason(error: Exception) -> str:
+    """What the unpickler found, without torch's advice to open the file in a way that would run what stands in it."""
+    return told(ValueError(str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]))
+
+
 def _refused_name(message: str) -> str | None:
     """The class or function that the unpickler did not want, from its message."""
     found = re.search(r"GLOBAL (\S{1,200})", message) or re.search(r"reduce for unrecognized function (.{1,200})", message)
@@ -132,7 +141,8 @@ def state_dict(value: object, where: str) -> dict[str, Tensor]:
     """The tensors by name. What is not a tensor is left out; a tensor larger than its memory is refused."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise CheckpointError(f"{where} is not a state dict: it must map names to tensors")
-    tensors = {name: tensor for name, tensor in value.items() if isinstance(tensor, Tensor)}
+    # `.data` leaves behind what a file can set on a tensor, such as a `numel` of its own
+    tensors = {name: tensor.data for name, tensor in value.items() if isinstance(tensor, Tensor)}
     for name, tensor in tensors.items():
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
         if not dense or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
@@ -156,7 +166,9 @@ class _Plain:
         if isinstance(value, Inert):
             return self._inert(value, depth)
         if isinstance(value, Mapping):
-            return {str(key): self.of(item, depth + 1) for key, item in value.items()}
+            # other keys are no names; a tuple of tuples can have a text without end
+            named = ((key, item) for key, item in value.items() if isinstance(key, (str, int)))
+            return {str(key): self.of(item, depth + 1) for key, item in named}
         if isinstance(value, (list, tuple)):
             return [self.of(item, depth + 1) for item in value]
         return value if isinstance(value, (str, int, float, bool, type(None))) else None

@@ -80,7 +80,7 @@ def read_weights(description: Description, directory: Path, source: Path) -> tup
     loaded = load_pickle(require_file(path, "the weights"))
     if inside is not None:
         if not isinstance(loaded, Mapping) or inside not in loaded:
-            known = [str(key) for key in loaded] if isinstance(loaded, Mapping) else []
+            known = [key for key in loaded if isinstance(key, str)] if isinstance(loaded, Mapping) else []
             raise CheckpointError(f"{path} has no {shown(inside)} ('state_dict'){closest(inside, known)}")
         loaded = loaded[inside]
     return state_dict(loaded, str(path)), path.name
