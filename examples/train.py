@@ -10,6 +10,7 @@ import math
 import random
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,12 +175,13 @@ def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
 def train(
     form: TrainingForm, pairs: Sequence[Pair], held: Sequence[Pair], arguments: argparse.Namespace, console: Console
 ) -> None:
-    """Adam with the paper's settings and learning rate until the time or the steps are over."""
+    """Adam with the paper's settings and learning rate until the time or the steps are over, or until Ctrl-C."""
     optimizer = torch.optim.Adam(form.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     rng = random.Random(arguments.seed)  # noqa: S311
-    step, began_s, smoothed, held_out = 0, time.monotonic(), math.nan, math.nan
+    step, began_s, smoothed = 0, time.monotonic(), math.nan
+    held_out = held_out_loss(form, held, arguments.batch_tokens)
     bar = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), TimeElapsedColumn())
-    with Progress(*bar, console=console) as progress:
+    with Progress(*bar, console=console) as progress, suppress(KeyboardInterrupt):  # what was learned until then is saved
         task = progress.add_task("training", total=1.0, told="")
         while (done := share_done(step, began_s, arguments)) < 1.0:
             form.train()
@@ -197,6 +199,7 @@ def train(
                 if done >= 1.0:
                     break
             held_out = held_out_loss(form, held, arguments.batch_tokens)
+    held_out = held_out_loss(form, held, arguments.batch_tokens)
     console.print(f"{step} steps; the sentences that were held out have the perplexity {math.exp(held_out):.1f}")
 
 

@@ -107,6 +107,6 @@ def _quality(texts: Sequence[str], references: Sequence[str]) -> tuple[float | N
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError:
         return None, None
-    return BLEU().corpus_score(list(texts), [list(references)]).score, CHRF().corpus_score(
-        list(texts), [list(references)]
-    ).score
+    # of the effective order: else texts of fewer than four words score 0, even equal ones
+    bleu, streams = BLEU(effective_order=True), [list(references)]
+    return bleu.corpus_score(list(texts), streams).score, CHRF().corpus_score(list(texts), streams).score

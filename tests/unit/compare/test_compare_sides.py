@@ -40,6 +40,7 @@ def test_quality_is_measured_against_references_only_where_there_are_some() -> N
     assert found().ours.bleu is None
     with_references = found(("one", "two", "three"))
     assert with_references.ours.chrf == pytest.approx(100.0)
+    assert with_references.ours.bleu == pytest.approx(100.0)  # of single words, too
     assert with_references.theirs.chrf is not None
     assert with_references.theirs.chrf < 100.0
 

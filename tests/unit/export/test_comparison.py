@@ -12,6 +12,7 @@ from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answer, Answers, FloatArray, IntArray
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import Corpus
+from dragoman.export.verification.quality import score
 from dragoman.search.options import DecodingOptions
 
 VOCABULARY = 32
@@ -189,3 +190,8 @@ def test_the_original_is_opened_when_the_graphs_are_no_longer_needed() -> None:
     assert not opened
     assert list(judge.cases(output, lambda share: None))
     assert len(opened) == 1
+
+
+def test_equal_texts_of_few_words_have_the_highest_bleu() -> None:
+    assert score(["Hallo Welt", "ja"], [["Hallo Welt"], ["ja", "doch"]]).bleu == pytest.approx(100.0)
+    assert score(["Hallo Welt"], [["Guten Tag"]]).bleu == 0.0

@@ -6,9 +6,11 @@ import dataclasses
 import importlib.util
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -138,30 +140,51 @@ def test_missing_and_truncated_weights_are_named(tmp_path: Path) -> None:
         read_checkpoint(directory)
 
 
-def test_the_example_trains_a_model_that_can_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """examples/train.py and a command line for it that takes no time."""
     words = ["one two", "three four", "five six", "seven eight", "nine ten"]
     text = tmp_path / "text.tsv"
     text.write_text("".join(f"{a} {b}\t{b} {a}\n" for a in words for b in words for _ in range(4)))
-    output = tmp_path / "model"
-    flags = ["--text", str(text), "--output", str(output), "--steps", "6", "--vocabulary", "60", "--width", "16"]
+    flags = ["--text", str(text), "--output", str(tmp_path / "model"), "--steps", "6", "--vocabulary", "60", "--width", "16"]
     monkeypatch.setattr(sys, "argv", ["train.py", *flags, "--layers", "1", "--heads", "2", "--target-language", "de"])
     spec = importlib.util.spec_from_file_location("train_example", ROOT / "examples/train.py")
     assert spec is not None
     assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "train_example", example)
-    spec.loader.exec_module(example)
+    loaded = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "train_example", loaded)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_the_example_trains_a_model_that_can_be_read(
+    tmp_path: Path, example: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
     example.main()
-    assert "98 pairs to learn from, 2 held out" in capsys.readouterr().out
-    held_out = read_corpus(output / "held-out.tsv")
+    told = capsys.readouterr().out
+    assert "98 pairs to learn from, 2 held out" in told
+    assert "6 steps; the sentences that were held out have the perplexity" in told
+    held_out = read_corpus(tmp_path / "model/held-out.tsv")
     assert (len(held_out.sentences), held_out.has_references) == (2, True)
-    checkpoint = read_checkpoint(output)
+    checkpoint = read_checkpoint(tmp_path / "model")
     assert checkpoint.card.target_language == "de"
     assert checkpoint.generation.beam_size == 4
     model = EagerModel(checkpoint.model, checkpoint.tokens)
     assert model.generate([[5, 6, 2]], DecodingOptions(max_length=5))
+
+
+def test_ctrl_c_ends_the_training_and_saves_what_was_learned(
+    tmp_path: Path, example: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupting(step: int, *settings: int) -> float:
+        if step == 3:
+            signal.raise_signal(signal.SIGINT)
+        return warm_up(step, *settings)
+
+    monkeypatch.setattr(example, "warm_up", interrupting)
+    example.main()
+    assert "3 steps; the sentences that were held out" in capsys.readouterr().out
+    assert read_checkpoint(tmp_path / "model").model.config.d_model == 16
 
 
 def test_all_weights_learn() -> None:
