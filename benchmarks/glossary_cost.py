@@ -2,8 +2,8 @@
 
 PAIRS.tsv has a source, a tab and its reference in each line. Terms are words of the references, drawn from a seed: those
 that a glossary would ask for. In one process, without Triton. Prints the median of the ratios with their quartiles, how many
-terms translations have, and their BLEU; then, of terms that the alignment of the reference links with one word of the source
-and no other, how many stand where the translation looks at that word.
+terms translations have as whole words, and their BLEU; then, of terms that the alignment of the reference links with one
+word of the source and no other, how many stand where the translation looks at that word.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import platform
 import random
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -103,7 +104,7 @@ def placement(model: LoadedModel, pairs: list[tuple[str, str]], count: int) -> s
     shares = []
     for is_constrained in (False, True):
         options = [
-            DecodingOptions(beam_size=BEAM, phrases=tuple((tuple(encode(term)),) for term, _ in terms if is_constrained))
+            DecodingOptions(beam_size=BEAM, terms=tuple((tuple(encode(term)),) for term, _ in terms if is_constrained))
             for _, terms in chosen
         ]
         aligned = Forcing(best_only=True, scores=False)
@@ -132,6 +133,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=0, help="of the engine (0: as a server has)")
+    parser.add_argument("--phrases", action="store_true", help="require phrases, which may be parts of words")
     parser.add_argument("--placed", type=int, default=800, help="sentences of the second table")
     arguments = parser.parse_args()
     model = open_model(arguments.bundle, RuntimeSettings(threads=arguments.threads))
@@ -143,11 +145,12 @@ def main() -> None:
     sources = [tuple(model.tokenizer.encode(source)) for source, _ in pairs]
     references = [reference for _, reference in pairs]
     plain = DecodingOptions(beam_size=BEAM)
+    kind = "phrases" if arguments.phrases else "terms"
     for count in TERMS:
         dice = random.Random(count)
         terms = [drawn_terms(reference, count, dice) for reference in references]
         phrases = [tuple((tuple(model.tokenizer.encode_target(term)),) for term in each) for each in terms]
-        sides = [plain] * len(pairs), [DecodingOptions(beam_size=BEAM, phrases=each) for each in phrases]
+        sides = [plain] * len(pairs), [DecodingOptions(beam_size=BEAM, **{kind: each}) for each in phrases]
         for options in sides:
             translate(model, sources, options)
         rounds = [tuple(translate(model, sources, options) for options in sides) for _ in range(arguments.rounds)]
@@ -155,7 +158,8 @@ def main() -> None:
         free, constrained = rounds[-1]
 
         def hits(found: Translated, wanted: list[list[str]] = terms) -> float:
-            used = [term in text for text, each in zip(found.texts, wanted, strict=True) for term in each]
+            pairs_of = zip(found.texts, wanted, strict=True)
+            used = [bool(re.search(rf"(?<!\w){re.escape(term)}(?!\w)", text)) for text, each in pairs_of for term in each]
             return sum(used) / len(used)
 
         bleu = [sacrebleu.corpus_bleu(side.texts, [references]).score for side in (free, constrained)]

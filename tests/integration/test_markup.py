@@ -62,6 +62,22 @@ def test_answers_with_terms_are_the_same_alone_and_side_by_side(translator: Tran
     assert together == [translator.translate(text, **options).text for text in texts[:4]] * 3
 
 
+@pytest.mark.parametrize("term", ["Parys", "HALTESTELLE", "Halt", "Bahn"])
+def test_a_term_is_a_whole_word_unless_it_may_have_an_ending(translator: Translator, term: str) -> None:
+    texts = [
+        "Where is the station?",
+        "I saw the station.",
+        "He works at a station in Boston.",
+        "The station is old, isn't it?",
+    ]
+    for width in (2, 4):
+        for found in translator.translate(texts, glossary={"station": term}, beam_size=width):
+            assert re.search(rf"\b{term}\b", found.text, re.IGNORECASE)
+    for found in translator.translate(texts, glossary={"station": f"{term}~"}):
+        assert term.lower() in found.text.lower()
+        assert "~" not in found.text
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

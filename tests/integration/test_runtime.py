@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -98,11 +99,14 @@ def test_portable_graphs_generate_the_same(
 
 def test_portable_graphs_enforce_terms_as_native_ones_do(model: LoadedModel, stock_bundle: Path) -> None:
     stock = open_model(stock_bundle, ONE_THREAD)
-    source = tuple(stock.tokenizer.encode("Where is the station?"))
-    term = tuple(stock.tokenizer.encode_target("Haltestelle"))
-    answers = [one.decode([source], asked(one, beam_size=4, phrases=((term,),)))[0] for one in (model, stock)]
-    agree(*answers)
-    assert "Haltestelle" in stock.tokenizer.decode(answers[1][0].tokens)
+    sources = [tuple(stock.tokenizer.encode(text)) for text in ("Where is the station?", "I saw two stations.")]
+    term = tuple(stock.tokenizer.encode_target("HALTESTELLE"))
+    for kind in ("phrases", "terms"):
+        answers = [one.decode(sources, asked(one, beam_size=4, **{kind: ((term,),)})) for one in (model, stock)]
+        for own, expected in zip(*answers, strict=True):
+            agree(own, expected)
+            text = stock.tokenizer.decode(own[0].tokens)
+            assert re.search(r"\bHALTESTELLE\b" if kind == "terms" else "HALTESTELLE", text)
 
 
 def test_result_is_independent_of_a_mixed_batch(model: LoadedModel, sources: list[tuple[int, ...]]) -> None:

@@ -11,10 +11,17 @@ from dragoman.errors import Cancelled, DeadlineExceeded
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import EngineLimits, Event, ModelFacts, Progress, Sequence
 from fake_runtime import FakeRuntime
+from pretend_words import WORDS
 from stepped_engine import SteppedEngine
 
 MODEL = ModelFacts(
-    ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
+    ends=(0,),
+    decoder_start=22,
+    source_vocabulary=23,
+    target_vocabulary=23,
+    max_source_tokens=20,
+    max_target_tokens=20,
+    words=WORDS,
 )
 TIGHT = EngineLimits(
     max_rows=10,
@@ -56,6 +63,7 @@ def some_options(draw: st.DrawFn) -> DecodingOptions:
         repetition_penalty=draw(st.sampled_from([1.0, 1.0, 1.3])),
         bad_words=draw(st.sampled_from([(), ((22,),), ((22,), (3, 4))])),
         phrases=draw(st.sampled_from([(), (((9, 2),),), (((4,), (5, 6)), ((7,),))])) if width > 1 else (),
+        terms=draw(st.sampled_from([(), (((4, 8),), ((9,), (12, 7)))])) if width > 1 else (),
         forced_eos=draw(st.sampled_from([None, 0])),
         prefix=draw(st.sampled_from([(), (), (5,), (6, 7, 8)])),
         sampling=sampling,

@@ -10,6 +10,7 @@ from dragoman.search.greedy import GreedyBatch
 from dragoman.search.hypothesis import Finish, Hypothesis
 from dragoman.search.initial_state import TokenIds
 from dragoman.search.options import DecodingOptions, EarlyStopping
+from dragoman.search.phrases import Words
 
 __all__ = [
     "DecodingOptions",
@@ -18,10 +19,13 @@ __all__ = [
     "Hypothesis",
     "SearchBatch",
     "TokenIds",
+    "Words",
     "search_batch",
 ]
 
 
-def search_batch(width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> SearchBatch:
-    """An empty batch for searches of `width` rows each."""
-    return GreedyBatch(tokens, vocabulary, choices) if width == 1 else BeamBatch(width, tokens, vocabulary, choices)
+def search_batch(
+    width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None, words: Words | None = None
+) -> SearchBatch:
+    """An empty batch for searches of `width` rows each; terms that must occur need the `words` of the vocabulary."""
+    return GreedyBatch(tokens, vocabulary, choices) if width == 1 else BeamBatch(width, tokens, vocabulary, choices, words)

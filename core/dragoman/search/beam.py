@@ -14,7 +14,7 @@ from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
 from dragoman.search.hypothesis import Hypothesis, common_beginning
 from dragoman.search.initial_state import NO_TOKEN, TokenIds
-from dragoman.search.phrases import Candidate, PhraseTracker
+from dragoman.search.phrases import Candidate, PhraseTracker, Words
 
 __all__ = ["BeamBatch"]
 
@@ -57,8 +57,11 @@ class BeamBatch(SearchBatch):
 
     _columns = ("_scores", "_floor", "_open", "_stops", "_divisor")
 
-    def __init__(self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None) -> None:
+    def __init__(
+        self, width: int, tokens: TokenIds, vocabulary: int, choices: int | None = None, words: Words | None = None
+    ) -> None:
         super().__init__(width, tokens, vocabulary, choices)
+        self._words = words
         # Each row may end, with each of the end tokens, and then as many others must be there to go on.
         self._wanted = (1 + len(self._ends)) * width
         sequences = len(self._length)
@@ -106,8 +109,8 @@ class BeamBatch(SearchBatch):
         else:
             self._divisor[sequence, :longest] = _penalties(options.length_penalty, longest)
         self._ended.append([])
-        self._trackers.append(PhraseTracker(options.phrases, self._ends, self.width) if options.phrases else None)
-        self._with_phrases += bool(options.phrases)
+        self._trackers.append(PhraseTracker(options, self._ends, self.width, self._words) if options.must_occur else None)
+        self._with_phrases += bool(options.must_occur)
         self._shrinks = max(self._shrinks, options.max_length ** max(-options.length_penalty, 0.0))
 
     def leave(self, sequence: int) -> None:
@@ -128,7 +131,7 @@ class BeamBatch(SearchBatch):
         return np.array(flat, np.int64).reshape(self._count, self.width, self._scored_columns)
 
     def _is_individual(self, sequence: int) -> bool:
-        return bool(self._options[sequence].phrases) or super()._is_individual(sequence)
+        return bool(self._options[sequence].must_occur) or super()._is_individual(sequence)
 
     def _feed(self, sequence: int) -> None:
         super()._feed(sequence)
@@ -264,7 +267,7 @@ class BeamBatch(SearchBatch):
         """Sums, rows and last tokens of hypotheses that end now; the best that have ended are kept."""
         options, history, ended = self._options[sequence], self._history[sequence], self._ended[sequence]
         # With phrases only one or two rows have all of them: as many as the beam is wide would take long to end.
-        wanted = options.num_hypotheses if options.phrases else self.width
+        wanted = options.num_hypotheses if options.must_occur else self.width
         if options.early_stopping == "first" and len(ended) == wanted:
             return
         generated = len(history[0]) - len(options.prefix)  # the new token is one, the start token none

@@ -27,7 +27,7 @@ _NO_TOKEN = -1
 def check_tokens(options: DecodingOptions, vocabulary: int) -> None:
     """InvalidRequest for a token id that the model does not have."""
     forced = [token for token in (options.decoder_start, options.forced_bos, options.forced_eos) if token is not None]
-    words = (*options.bad_words, *(tokens for phrase in options.phrases for tokens in phrase))
+    words = (*options.bad_words, *(tokens for phrase in options.must_occur for tokens in phrase))
     for token in (*options.prefix, *forced, *(token for word in words for token in word)):
         if token >= vocabulary:
             raise InvalidRequest(f"token id {token} is outside the model's vocabulary of {vocabulary}")

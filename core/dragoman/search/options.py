@@ -43,6 +43,7 @@ DECODING_OPTIONS: Mapping[str, OptionType] = {
     "repetition_penalty": Number(1, 100),
     "bad_words": TokenLists(most=1024, most_each=512),
     "phrases": Phrases(most=64, most_alternatives=4, most_each=64),
+    "terms": Phrases(most=64, most_alternatives=4, most_each=64),
     "decoder_start": Token(),
     "forced_bos": Token(),
     "forced_eos": Token(),
@@ -61,7 +62,7 @@ class DecodingOptions:
 
     The meaning of each is that of Hugging Face `generate`. `max_length` and `min_length` count target tokens
     with the end token and without the start token and the prefix. `decoder_start` replaces the model's own start token.
-    `phrases` must occur in the answer, one alternative of each (constrained beam search).
+    `phrases` must occur in the answer, one alternative of each (constrained beam search); `terms` as whole words.
     """
 
     beam_size: int = 1
@@ -74,6 +75,7 @@ class DecodingOptions:
     repetition_penalty: float = 1.0
     bad_words: tuple[tuple[int, ...], ...] = ()
     phrases: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    terms: tuple[tuple[tuple[int, ...], ...], ...] = ()
     decoder_start: int | None = None
     forced_bos: int | None = None
     forced_eos: int | None = None
@@ -93,8 +95,13 @@ class DecodingOptions:
             raise InvalidRequest(f"min_length={self.min_length} must be between 0 and max_length={self.max_length}")
         if self.sampling and self.beam_size > 1:
             raise InvalidRequest(f"sampling with beam_size={self.beam_size} is not supported; use beam_size=1")
-        if self.phrases and self.beam_size == 1:
+        if self.must_occur and self.beam_size == 1:
             raise InvalidRequest("phrases that must occur need a beam; use beam_size=2 or more")
+
+    @property
+    def must_occur(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Of each phrase and term its alternatives."""
+        return (*self.phrases, *self.terms) if self.terms else self.phrases
 
 
 def from_mapping(values: Mapping[str, object], defaults: DecodingOptions) -> DecodingOptions:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
+from dragoman.bundle.words import VocabularyWords
 from dragoman.errors import Overloaded
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.serving.engine import (
@@ -110,8 +111,8 @@ def open_model(bundle: Path, settings: RuntimeSettings | None = None, limits: En
     manifest = read_manifest(bundle)
     limits = limits or EngineLimits()
     runtime = open_runtime(bundle, manifest, settings or RuntimeSettings())
-    facts = model_facts(manifest)
     tokenizer = open_tokenizer(bundle, manifest.tokenizer, manifest.tokens)
+    facts = dataclasses.replace(model_facts(manifest), words=VocabularyWords(tokenizer))
     contract = contract_of(manifest, limits, runtime)
     return LoadedModel(manifest, tokenizer, Engine(runtime, facts, limits), contract)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragoman.search import DecodingOptions, Hypothesis, SearchBatch, search_batch
+from pretend_words import WORDS
 
 VOCABULARY, EOS, START = 23, 0, 22
 
@@ -26,7 +27,7 @@ class Decoding:
     """Searches of one width; `begin` may be called between any two steps."""
 
     def __init__(self, width: int) -> None:
-        self.batch: SearchBatch = search_batch(width, Tokens(), VOCABULARY)
+        self.batch: SearchBatch = search_batch(width, Tokens(), VOCABULARY, words=WORDS)
         self.answers: dict[int, tuple[Hypothesis, ...]] = {}
         self.decided: dict[int, list[tuple[int, ...]]] = {}
         self._standing: list[tuple[int, list[list[int]]]] = []

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_model import EOS, VOCABULARY, Decoding, alone, logits
+from scripted_model import EOS, VOCABULARY, Decoding, Tokens, alone, logits
 
 from dragoman.errors import InvalidRequest
-from dragoman.search import DecodingOptions
+from dragoman.search import DecodingOptions, search_batch
 from dragoman.search.phrases import PhraseTable
+from pretend_words import WORDS, has_whole
 
 tokens = st.integers(1, VOCABULARY - 1)
 phrases = st.lists(
@@ -34,14 +35,48 @@ def test_the_answer_has_every_phrase(wanted: tuple, width: int, source: int, pre
         assert hypothesis.tokens[: len(prefix)] == prefix
 
 
+@settings(max_examples=100, deadline=None)
+@given(phrases, st.lists(st.just(((8,),)), max_size=1), st.integers(2, 5), st.integers(0, 9), st.sampled_from([(), (4, 8)]))
+def test_the_answer_has_every_term_as_a_whole_word(
+    wanted: tuple, beside: list, width: int, source: int, prefix: tuple[int, ...]
+) -> None:
+    options = DecodingOptions(
+        beam_size=width, num_hypotheses=2, terms=wanted, phrases=tuple(beside), prefix=prefix, max_length=60
+    )
+    for hypothesis in alone(source, options):
+        assert all(has_whole(hypothesis.tokens, term) for term in wanted)
+        assert all(has(hypothesis.tokens, phrase) for phrase in beside)
+
+
+def test_a_word_that_goes_on_or_began_before_is_not_the_term() -> None:
+    table = PhraseTable((), frozenset((0,)), terms=(((4, 7),), ((4, 7, 9),)), words=WORDS)
+
+    def bank(*said: int) -> int:
+        state, in_word = 0, False
+        for token in said:
+            state, in_word = table.next(state, token, in_word), WORDS.is_open(token)
+        return table.bank[state]
+
+    # 3, 6, 9 … go on with a word; behind 5 a word ends.
+    assert [bank(4, 7), bank(4, 7, 10), bank(4, 7, 6), bank(4, 7, 6, 10), bank(4, 7, 0)] == [2, 2, 0, 0, 2]
+    assert [bank(2, 4, 7), bank(5, 4, 7)] == [0, 2]
+    assert [bank(4, 7, 9), bank(4, 7, 9, 6), bank(4, 7, 9, 5, 4, 7)] == [3, 0, 5]
+
+
+def test_terms_need_words() -> None:
+    batch = search_batch(2, Tokens(), VOCABULARY)
+    with pytest.raises(InvalidRequest, match="give phrases"):
+        batch.join(DecodingOptions(beam_size=2, terms=(((3,),),)))
+
+
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(phrases | st.just(()), st.integers(0, 30)), min_size=2, max_size=12))
-def test_the_answer_is_the_same_alone_and_in_any_batch(requests: list[tuple[tuple, int]]) -> None:
+@given(st.lists(st.tuples(phrases | st.just(()), phrases | st.just(()), st.integers(0, 30)), min_size=2, max_size=12))
+def test_the_answer_is_the_same_alone_and_in_any_batch(requests: list[tuple[tuple, tuple, int]]) -> None:
     every = {
         100 * number + source: DecodingOptions(
-            beam_size=3, phrases=wanted, max_length=18 + number, repetition_penalty=1.0 + 0.2 * (number % 2)
+            beam_size=3, phrases=wanted, terms=whole, max_length=18 + number, repetition_penalty=1.0 + 0.2 * (number % 2)
         )
-        for number, (wanted, source) in enumerate(requests)
+        for number, (wanted, whole, source) in enumerate(requests)
     }
     decoding = Decoding(3)
     for number, (source, options) in enumerate(every.items()):

@@ -50,10 +50,19 @@ def test_a_part_gets_the_terms_that_are_in_it() -> None:
     glossary = glossary_of_pairs([("dog", "Hund"), ("cat", "!Katze"), ("*", "!Tier")])
     first, second = planned("A dog here. A cat there.", "text", glossary=glossary).parts
     assert first.decoding is not None
-    assert first.decoding["phrases"] == ((tuple(map(ord, "Hund")),),)
+    assert first.decoding["terms"] == ((tuple(map(ord, "Hund")),),)
     assert first.decoding["beam_size"] == 4
     assert first.decoding["bad_words"] == (tuple(map(ord, "Tier")),)
     assert second.decoding == {"bad_words": (tuple(map(ord, "Tier")), tuple(map(ord, "Katze")))}
+
+
+def test_a_term_with_a_tilde_may_have_an_ending() -> None:
+    glossary = glossary_of_pairs([("dog", "Hund~"), ("cat", "Katze"), ("cow", "!Kuh~")])
+    (part,) = planned("DOG and a cat, a cow.", "text", glossary=glossary).parts
+    assert part.decoding is not None
+    assert part.decoding["phrases"] == ((tuple(map(ord, "HUND")),),)
+    assert part.decoding["terms"] == ((tuple(map(ord, "Katze")),),)
+    assert part.decoding["bad_words"] == (tuple(map(ord, "Kuh")),)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +75,8 @@ def test_a_part_gets_the_terms_that_are_in_it() -> None:
         ("\n\na\tb\tc", "line 3: 3 columns"),
         ("a\t", "line 1: a term needs a source and a target"),
         ("\tb", "line 1: a term needs a source and a target"),
+        ("a\t~", "line 1: a term needs a source and a target"),
+        ("a\tb\na\tb~", "line 2: the term 'a' contradicts line 1"),
         ("a\t!", "line 1: a term needs a source and a target"),
         ("a\t" + "b" * 201, "line 1: a term has more than 200 characters"),
         ("a " * 30 + "\tb", "line 1: the term .* has 30 words"),

@@ -52,7 +52,7 @@ class AdmissionCheck:
 
     def _check_candidates(self, sequence: Sequence) -> None:
         options, most = sequence.options, self._runtime.max_candidates
-        if options.phrases and not self._runtime.can_score_tokens:
+        if options.must_occur and not self._runtime.can_score_tokens:
             raise InvalidRequest(
                 "this bundle's decoder can't enforce terms, because its graphs are older than glossaries; export the "
                 "checkpoint again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dragoman.errors import ServeError
+from dragoman.search import Words
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.slots import KVSlots, bucket
 
@@ -23,6 +24,8 @@ class ModelFacts:
     max_target_tokens: int
     shortlist: int | None = None
     """How many tokens of the target vocabulary can be generated, where not all can."""
+    words: Words | None = None
+    """Of the target vocabulary; terms that must occur need them."""
 
     @property
     def choices(self) -> int:

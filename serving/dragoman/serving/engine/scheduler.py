@@ -209,7 +209,7 @@ class Scheduler:
         return not any(len(batch) for batch in self.batches)
 
     def _open(self, width: int) -> DecodingBatch:
-        search = search_batch(width, self._model, self._model.target_vocabulary, self._model.choices)
+        search = search_batch(width, self._model, self._model.target_vocabulary, self._model.choices, self._model.words)
         share = max(-(-(self._limits.max_rows // width) // self.calls_at_once), self._rows_together // width, 1)
         self.batches.append(DecodingBatch(search, self._runtime.decoder(width, share), self._runtime, share))
         return self.batches[-1]

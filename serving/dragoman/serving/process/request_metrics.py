@@ -50,7 +50,7 @@ class RequestMetrics:
     def _count_phrases(self, sequence: Sequence) -> None:
         """Whether the translation contains each required phrase, in one of its alternatives."""
         generated = sequence.hypotheses[0].tokens
-        for alternatives in sequence.options.phrases:
+        for alternatives in sequence.options.must_occur:
             is_met = any(_has(generated, tokens) for tokens in alternatives)
             if alternatives[0] in self._stand_ins.tokens:
                 self._recorder.count(metrics.PLACEHOLDERS, label="kept" if is_met else "missed")

@@ -265,4 +265,4 @@ def _step_answer(call: SessionCall) -> tuple[bytes, ...]:
 
 def _told(generation: DecodingOptions) -> dict[str, Any]:
     """A client decodes without the phrases of a glossary, and need not know of them."""
-    return {name: value for name, value in dataclasses.asdict(generation).items() if name != "phrases"}
+    return {name: value for name, value in dataclasses.asdict(generation).items() if name not in {"phrases", "terms"}}

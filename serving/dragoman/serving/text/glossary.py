@@ -1,7 +1,8 @@
 """Terms that a translation must use, or must not: read from TSV or from a request, and found in a text.
 
 A term is found as whole words, the longest first; in scripts without spaces anywhere. A term in lower case also matches at
-the beginning of a sentence and in capitals; one with capitals matches as it is written. Finding is linear: terms are a tree
+the beginning of a sentence and in capitals; one with capitals matches as it is written. A translation is used as it is
+written, and one that ends in ~ with any ending. Finding is linear: terms are a tree
 of words, of a bounded depth, that is followed from each word of the text.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dragoman.bundle.words import UNSPACED
 from dragoman.errors import InvalidRequest, ServeError
 from dragoman.search.option_types import shown
 
@@ -24,9 +26,9 @@ _MOST_TERMS = 100_000
 _MOST_BYTES = 16 << 20
 _MOST_WORDS = 24
 _FORBIDDEN = "!"
+_INFLECTED = "~"
 _EVERYWHERE = "*"
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+|[^\w\s]")
+_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])\w)+|[^\w\s]")
 
 Pair = tuple[str, str]
 
@@ -48,12 +50,16 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """text[start:end] is a term: `target` must occur in the translation (None: nothing must), `forbidden` must not."""
+    """text[start:end] is a term: `target` must occur in the translation (None: nothing must), `forbidden` must not.
+
+    `inflects`: an ending may follow the target.
+    """
 
     start: int
     end: int
     target: str | None
     forbidden: tuple[str, ...]
+    inflects: bool = False
 
 
 class Glossary:
@@ -70,8 +76,8 @@ class Glossary:
 
     def _add(self, place: str, source: str, target: str, places: dict[tuple[str, str], str]) -> None:
         bans = target.startswith(_FORBIDDEN)
-        target = target[len(_FORBIDDEN) :].strip() if bans else target
-        if not source or not target:
+        target = target[len(_FORBIDDEN) :].strip().removesuffix(_INFLECTED) if bans else target
+        if not source or not target.removesuffix(_INFLECTED):
             raise InvalidRequest(f"{place}: a term needs a source and a target; write !target for one that is forbidden")
         if max(len(source), len(target)) > MOST_CHARACTERS:
             raise InvalidRequest(f"{place}: a term has more than {MOST_CHARACTERS} characters")
@@ -115,7 +121,7 @@ class Glossary:
                 break
             node = following
             if node.terms and (term := _as_written(node.terms, text[start:end])) is not None:
-                best, count = Match(start, end, _cased(term, text[start:end]), tuple(term.forbidden)), number
+                best, count = _match(term, text, start, end), number
         return count, best
 
 
@@ -133,11 +139,15 @@ def _is_capitalised(found: str, source: str) -> bool:
     return words.lower() == own and (words == own or words.isupper() or words[1:] == own[1:] or found.istitle())
 
 
-def _cased(term: _Term, found: str) -> str | None:
-    """The target, in capitals for a term in capitals."""
-    if term.target is None or found == term.source:
-        return term.target
-    return term.target.upper() if found.isupper() and len(found) > 1 else term.target
+def _match(term: _Term, text: str, start: int, end: int) -> Match:
+    """The target is in capitals for a term in capitals."""
+    target, found = term.target, text[start:end]
+    if target is None:
+        return Match(start, end, None, tuple(term.forbidden))
+    if found != term.source and found.isupper() and len(found) > 1:
+        target = target.upper()
+    inflects = target.endswith(_INFLECTED)
+    return Match(start, end, target.removesuffix(_INFLECTED).rstrip(), tuple(term.forbidden), inflects)
 
 
 def read_glossary(path: Path) -> Glossary:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.search import DecodingOptions
+from dragoman.search.phrases import Phrases
 from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Block, PlainBlock
 from dragoman.serving.text.glossary import Glossary
@@ -166,23 +167,27 @@ class Protection:
         return " ".join((text, *(term.target for term in terms if term.target is not None)))
 
     def _part_options(self, text: str, stand_ins: Sequence[str]) -> Mapping[str, object] | None:
-        required = [one for one in dict.fromkeys(stand_ins) if self._stand_ins.has(one)] if self._can_enforce else []
-        forbidden: list[str] = []
-        if self._glossary is not None:
-            matches = self._glossary.find(text)
-            required += [match.target for match in matches if match.target is not None]
-            forbidden = [*self._glossary.forbidden, *(target for match in matches for target in match.forbidden)]
-        if not required and not forbidden:
-            return None
+        matches = self._glossary.find(text) if self._glossary is not None else []
+        terms = [(match.target, match.inflects) for match in matches if match.target is not None]
+        everywhere = () if self._glossary is None else self._glossary.forbidden
+        forbidden = [*everywhere, *(target for match in matches for target in match.forbidden)]
+        own = [one for one in stand_ins if self._can_enforce and self._stand_ins.has(one)]
         options: dict[str, object] = {}
-        if required:
-            phrases = dict.fromkeys(self._alternatives(target) for target in dict.fromkeys(required))
-            options["phrases"] = (*self._decoding.phrases, *tuple(filter(None, phrases))[:_MOST_PHRASES])
+        # The ends of stand-ins are mended when their placeholders are put back.
+        if phrases := self._spelled([*own, *(target for target, inflects in terms if inflects)]):
+            options["phrases"] = (*self._decoding.phrases, *phrases)
+        if whole := self._spelled([target for target, inflects in terms if not inflects], _MOST_PHRASES - len(phrases)):
+            options["terms"] = (*self._decoding.terms, *whole)
+        if options:
             options["beam_size"] = max(self._decoding.beam_size, min(BEAM_WITH_TERMS, self._widest))
         if forbidden:
             words = (tuple(self._tokenizer.encode_target(target)) for target in dict.fromkeys(forbidden))
             options["bad_words"] = (*self._decoding.bad_words, *filter(None, words))
-        return options
+        return options or None
+
+    def _spelled(self, targets: Sequence[str], most: int = _MOST_PHRASES) -> Phrases:
+        """Of each of these words, once, what it may be written as in tokens."""
+        return tuple(filter(None, dict.fromkeys(map(self._alternatives, targets))))[:most]
 
     def _alternatives(self, target: str) -> tuple[tuple[int, ...], ...]:
         """The tokens of a target term, and of the same at the beginning of a sentence."""

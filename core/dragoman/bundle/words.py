@@ -1,0 +1,50 @@
+"""Where words end, for a search, which sees only tokens: told by what the tokenizer writes for a token beside a letter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dragoman.bundle.tokenizer import Tokenizer
+
+__all__ = ["UNSPACED", "VocabularyWords"]
+
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+"""Of a character class: scripts without spaces, and Korean, where particles follow a word without one."""
+_LETTER = re.compile(rf"(?![{UNSPACED}])\w")
+_SIGNS = (".", ",", "?", "!")
+
+
+class VocabularyWords:
+    """Asks the tokenizer once about each token. Threads may share it: at worst one asks again."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._decode = tokenizer.decode
+        self._letter = tuple(tokenizer.encode_target("a"))
+        self._written = self._decode(self._letter)
+        self._going_on: dict[int, bool] = {}
+        self._open: dict[int, bool] = {}
+        signs = (tuple(tokenizer.encode_target(f"a{sign}")) for sign in _SIGNS)
+        self.signs = tuple(ids[-1] for ids in signs if ids[:-1] == self._letter and not self.goes_on(ids[-1]))
+        """Tokens that may follow any word."""
+
+    def goes_on(self, token: int) -> bool:
+        """Whether this token behind a letter belongs to the same word. A part of a character does."""
+        found = self._going_on.get(token)
+        if found is None:
+            added = self._decode([*self._letter, token])[len(self._written) :]
+            found = self._going_on[token] = added[:1] in {"", "\ufffd"} or _LETTER.match(added) is not None
+        return found
+
+    def is_open(self, token: int) -> bool:
+        """Whether a term right behind this token would belong to the same word."""
+        found = self._open.get(token)
+        if found is None:
+            before = self._decode([token, *self._letter]).removesuffix(self._written)
+            found = self._open[token] = _LETTER.match(before[-1:]) is not None
+        return found
+
+    def edges(self, tokens: Sequence[int]) -> tuple[bool, bool]:
+        """Whether the text of these tokens begins with a letter, and whether it ends with one."""
+        text = self._decode(tokens)
+        return _LETTER.match(text) is not None, _LETTER.match(text[-1:]) is not None
