@@ -30,8 +30,10 @@ __all__ = [
 ]
 
 Precision = Literal["fp32", "int8"]
-TATOEBA = Path(__file__).parent.parent.parent / "shared" / "data" / "tatoeba-en-de" / "test.tsv"
-BUNDLED = Path(__file__).parent.parent / "export" / "dragoman" / "export" / "sentences.txt"
+CHECKOUT = Path(__file__).parent.parent
+_FOLDERS = [folder / "shared" / "data" / "tatoeba-en-de" for folder in CHECKOUT.parents]
+TATOEBA = next((folder for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0]) / "test.tsv"
+BUNDLED = CHECKOUT / "export" / "dragoman" / "export" / "sentences.txt"
 
 
 @dataclass(frozen=True, slots=True)

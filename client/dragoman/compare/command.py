@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -85,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     references = None if arguments.references is None else _lines(arguments.references, "--references", blank=True)
     _check(arguments, texts, references)
     settings = _peer_settings(arguments, manifest)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: both sides are ended
     languages = {"--from": arguments.source_language, "--to": arguments.target_language}
     flags = [part for flag, value in languages.items() if value for part in (flag, value)]
     with ExitStack() as ends:
@@ -110,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     found = compared(names, rounds, texts, references, described)
     if arguments.html is not None:
-        arguments.html.write_text(as_page(found), encoding="utf-8")
+        _write(arguments.html, as_page(found))
     if arguments.json:
         print(found.to_json())
     else:
@@ -145,8 +148,18 @@ def _check(arguments: argparse.Namespace, texts: list[str], references: list[str
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name} {value} must be at least 1")
+    page: Path | None = arguments.html
+    if page is not None and (page.is_dir() or not os.access(page.parent, os.W_OK)):
+        raise UsageError(f"--html {page} can't be written: it must be a file in a folder that can be written to")
     if references is not None and len(references) != len(texts):
         raise UsageError(f"--references has {len(references)} lines, --text has {len(texts)}; they must be parallel")
+
+
+def _write(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--html {path} can't be written: {error.strerror}") from error
 
 
 def _lines(path: Path, flag: str, *, blank: bool = False) -> list[str]:

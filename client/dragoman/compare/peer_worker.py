@@ -1,22 +1,34 @@
 """CTranslate2 on one side of a comparison: a script for the Python environment that has it, which needs nothing of dragoman.
 
 One JSON object a line: the settings first, answered when the model is loaded; then `{"texts": […]}`, answered with the
-translations and how long they took.
+translations and how long they took. What fails is answered with `{"error": …}` and ends the process.
 """
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
-
-import ctranslate2
-import sentencepiece
 
 SOURCE_MODELS = ("source.spm", "sentencepiece.model", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 
 
 def main() -> None:
     """Load, then translate until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
+    try:
+        work()
+    except ImportError as error:
+        answer({"error": f"--peer-python {sys.executable} needs ctranslate2 and sentencepiece: {error}"})
+    except Exception as error:
+        answer({"error": f"CTranslate2 failed: {error or type(error).__name__}"})
+
+
+def work() -> None:
+    """All that can fail."""
+    import ctranslate2
+    import sentencepiece
+
     settings = json.loads(sys.stdin.readline())
     package = Path(settings["model"])
     directory = package / "model" if (package / "model" / "model.bin").is_file() else package

@@ -84,7 +84,8 @@ class PeerSide:
             "source_prefix": list(settings.source_prefix),
             "target_prefix": list(settings.target_prefix),
         }
-        loaded = self._ask(known)
+        with _ended_on_failure(self._process):
+            loaded = self._ask(known)
         self.name = f"CTranslate2 {loaded['version']} {loaded['compute_type']}"
 
     def translate(self, texts: Sequence[str]) -> Run:
@@ -100,15 +101,23 @@ class PeerSide:
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise AssertionError("the peer has pipes")
-        line = ""
         with contextlib.suppress(BrokenPipeError):
             stdin.write(json.dumps(request) + "\n")
             stdin.flush()
-            line = stdout.readline()
+        line = stdout.readline()
         if not line:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT_S)  # for its own code, not that of being ended
             self.close()
-            raise ServeError("the CTranslate2 process ended (see above); --peer-python needs ctranslate2 and sentencepiece")
-        answer: dict[str, Any] = json.loads(line)
+            raise ServeError(
+                f"the CTranslate2 process ended with code {self._process.returncode} and said nothing; "
+                "--peer-python needs ctranslate2 and sentencepiece, and enough memory"
+            )
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            self.close()
+            raise ServeError(f"the CTranslate2 process says {line[:100]!r}; --peer-python must be a Python") from error
         if "error" in answer:
             self.close()
             raise UsageError(str(answer["error"]))
@@ -124,7 +133,8 @@ class BundleSide:
         command += ["--metrics-address", "off", "--response-cache", "0", "--threads", str(threads), "--log-level", "error"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
         self._flags = [*flags, *(() if beam_size is None else ("--beam", str(beam_size)))]
-        self._address = self._ready()
+        with _ended_on_failure(self._process):
+            self._address = self._ready()
         self.name = f"dragoman, bundle {bundle.resolve().name}"
 
     def translate(self, texts: Sequence[str]) -> Run:
@@ -196,6 +206,16 @@ def _watched(pid: int) -> Iterator[_Peak]:
 def _drain(stream: Any) -> None:  # noqa: ANN401 - a text stream
     for _ in stream:
         pass
+
+
+@contextlib.contextmanager
+def _ended_on_failure(process: subprocess.Popen[str]) -> Iterator[None]:
+    """A side that does not come to be, on Ctrl-C, too, leaves no process."""
+    try:
+        yield
+    except BaseException:
+        _end(process)
+        raise
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dragoman.compare.figures import Comparison, compared
@@ -84,12 +88,55 @@ def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
         PeerSide(settings(tmp_path, tmp_path / "nowhere"))
 
 
+def script(path: Path, line: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("exit 3", "ended with code 3.*needs ctranslate2 and sentencepiece"),
+        ("kill -9 $$", "ended with code -9.*enough memory"),
+        ("echo not a Python", "says 'not a Python.*must be a Python"),
+    ],
+)
+def test_a_process_that_is_none_of_ctranslate2_is_told_what_it_needs(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(ServeError, match=message):
+        PeerSide(settings(tmp_path, script(tmp_path / "python", line)))
+
+
 def test_a_python_without_ctranslate2_is_told_what_it_needs(tmp_path: Path) -> None:
-    bare = tmp_path / "python"
-    bare.write_text("#!/bin/sh\nexit 1\n")
-    bare.chmod(0o755)
-    with pytest.raises(ServeError, match="needs ctranslate2 and sentencepiece"):
+    bare = script(tmp_path / "python", f'exec {sys.executable} -I -S "$1"')  # without installed packages
+    with pytest.raises(UsageError, match=r"needs ctranslate2 and sentencepiece: No module named"):
         PeerSide(settings(tmp_path, bare))
+
+
+def test_what_ctranslate2_refuses_is_told_in_a_line(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "source.spm").write_text("not a model")
+    with pytest.raises(UsageError, match=r"^CTranslate2 failed: .*source\.spm"):
+        PeerSide(settings(tmp_path, Path(sys.executable)))
+
+
+def test_a_peer_that_is_interrupted_while_it_loads_leaves_no_process(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    waiting = script(tmp_path / "python", f"echo $$ > {pid}.part; mv {pid}.part {pid}; exec cat > /dev/null")
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not pid.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)  # to the thread that waits
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        PeerSide(settings(tmp_path, waiting))
+    thread.join()
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 def test_a_model_without_its_tokenizer_is_told_how_to_name_it(tmp_path: Path) -> None:
@@ -107,6 +154,7 @@ def test_a_model_without_its_tokenizer_is_told_how_to_name_it(tmp_path: Path) ->
         (("--text", "blank.txt"), "blank lines (2)"),
         (("--text", "nowhere.txt"), "nowhere.txt can't be read"),
         (("--references", "short.txt"), "must be parallel"),
+        (("--html", "nowhere/page.html"), "nowhere/page.html can't be written"),
     ],
 )
 def test_what_can_not_be_compared_is_refused_before_anything_starts(
