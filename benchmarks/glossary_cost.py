@@ -89,7 +89,7 @@ def linked_terms(model: LoadedModel, source: str, target: ForcedTarget) -> list[
     ]
 
 
-def placement(model: LoadedModel, pairs: list[tuple[str, str]], count: int) -> str:
+def placement(model: LoadedModel, pairs: list[tuple[str, str]], count: int, kind: str) -> str:
     """Shares of the terms that stand at the right place, of those that are there: without terms in the search, and with."""
     encode, end = model.tokenizer.encode_target, model.manifest.tokens.eos
     sources = [tuple(model.tokenizer.encode(source)) for source, _ in pairs]
@@ -104,7 +104,7 @@ def placement(model: LoadedModel, pairs: list[tuple[str, str]], count: int) -> s
     shares = []
     for is_constrained in (False, True):
         options = [
-            DecodingOptions(beam_size=BEAM, terms=tuple((tuple(encode(term)),) for term, _ in terms if is_constrained))
+            DecodingOptions(beam_size=BEAM, **{kind: tuple((tuple(encode(term)),) for term, _ in terms if is_constrained)})
             for _, terms in chosen
         ]
         aligned = Forcing(best_only=True, scores=False)
@@ -170,7 +170,7 @@ def main() -> None:
 
     print("\n| terms | sentences | at the right place without | with |\n|---|---|---|---|")
     for count in TERMS:
-        print(placement(model, read_pairs(arguments.pairs, arguments.placed), count))
+        print(placement(model, read_pairs(arguments.pairs, arguments.placed), count, kind))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.client import Translator
-from dragoman.errors import InvalidRequest
+from dragoman.errors import InvalidRequest, UsageError
 from served import Server, eventually
 
 PAGE = '<p>Tom bought a <b class="x">red</b> car.</p><!-- kept --><p>Open <code>a&lt;b</code>, please.</p>'
@@ -149,7 +149,7 @@ def test_every_placeholder_comes_out_once(translator: Translator, count: int) ->
 def test_client_driven_decoding_refuses_formats_and_glossaries(server: Server) -> None:
     with Translator(server.grpc, decoding="client") as translator:
         for options in ({"format": "html"}, {"format": "markdown"}, {"glossary": {"a": "b"}}):
-            with pytest.raises(InvalidRequest, match="need the search of the server"):
+            with pytest.raises(UsageError, match="needs the search of the server"):
                 translator.translate("Hello.", **options)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import sacrebleu
 
 from dragoman.client import RequestOptions, Translator
 from served import Caller, Server
+from shared_files import CHECKOUT, shared_file
 
-TATOEBA = Path(__file__).resolve().parents[3] / "shared" / "data" / "tatoeba-en-de" / "test.tsv"
 PARAGRAPHS, EACH = 12, 5
 
 
@@ -18,14 +16,24 @@ def in_paragraphs(texts: list[str]) -> list[str]:
     return [" ".join(texts[at : at + EACH]) for at in range(0, len(texts), EACH)]
 
 
-@pytest.mark.skipif(not TATOEBA.is_file(), reason="the Tatoeba test set does not lie beside the project")
 def test_a_paragraph_keeps_the_quality_of_its_sentences(caller: Caller) -> None:
-    lines = TATOEBA.read_text(encoding="utf-8").splitlines()[: PARAGRAPHS * EACH]
+    pairs = shared_file("data/tatoeba-en-de/test.tsv")
+    lines = pairs.read_text(encoding="utf-8").splitlines()[: PARAGRAPHS * EACH]
     sources, references = [line.split("\t")[0] for line in lines], [line.split("\t")[1] for line in lines]
     expected = [in_paragraphs(references)]
     one_by_one = sacrebleu.corpus_bleu(in_paragraphs(caller.translate(sources, split="none").best), expected).score
     whole = sacrebleu.corpus_bleu(caller.translate(in_paragraphs(sources)).best, expected).score
     assert whole >= 0.97 * one_by_one > 20
+
+
+def test_a_paragraph_says_what_its_sentences_say(caller: Caller) -> None:
+    """Without references, in every checkout: what sentences lose in a paragraph is what differs from them alone."""
+    sources = (CHECKOUT / "deploy" / "workload.txt").read_text(encoding="utf-8").splitlines()
+    assert len(sources) >= 4 * EACH
+    expected = [in_paragraphs(caller.translate(sources, split="none").best)]
+    whole = caller.translate(in_paragraphs(sources)).best
+    assert sacrebleu.corpus_bleu(whole, expected).score >= 97
+    assert sacrebleu.corpus_bleu(caller.translate(in_paragraphs(sources), split="none").best, expected).score < 60
 
 
 def test_a_paragraph_is_its_sentences_with_the_spacing_between_them(caller: Caller) -> None:

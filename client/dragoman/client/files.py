@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from dragoman.counts import counted
 from dragoman.errors import DragomanError, UsageError
 
 __all__ = ["FileJob", "FileReport", "check_output", "count_lines", "decode_lines", "read_lines"]
@@ -70,7 +71,7 @@ class FileJob:
                 rest = rest[self._stream.write(rest) :]
         except OSError as error:
             raise DragomanError(
-                f"{self._part} can't be written: {error.strerror}; its {self.lines} lines are kept"
+                f"{self._part} can't be written: {error.strerror}; {counted(self.lines, 'line')} kept"
             ) from None
         self.lines += 1
 

@@ -156,4 +156,9 @@ class Score:
     @property
     def mean(self) -> float:
         """Log-probability a token, which compares targets of different lengths."""
-        return self.total / len(self.tokens)
+        return self.total / max(len(self.tokens), 1)
+
+    @classmethod
+    def of_nothing(cls) -> Score:
+        """The score of a blank line beside a blank line, which needs no model."""
+        return cls(0.0, (), 0, Timings(0.0, 0.0, 0.0, 0.0), "", "")

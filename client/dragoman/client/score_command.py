@@ -24,7 +24,7 @@ from dragoman.client.command_options import (
 from dragoman.client.files import check_output, decode_lines, read_lines
 from dragoman.client.options import ScoreOptions, check_options, check_score_options
 from dragoman.client.results import Score
-from dragoman.client.scoring import Pair
+from dragoman.client.scoring import Pair, is_blank
 from dragoman.client.translator import Translator
 from dragoman.errors import InvalidRequest, UsageError
 
@@ -35,7 +35,8 @@ HELP = "Score translations: how probable the model finds each, in total and toke
 _EXAMPLES = r"""
 Each input line has a text, a tab and its translation. Each output line has the total log-probability, a tab and the
 log-probabilities of the tokens, with the end token last; --json adds the texts of the tokens. The total is a plain sum
-without a length penalty; the closer to 0, the more probable. Nothing is split: send sentences.
+without a length penalty; the closer to 0, the more probable. Nothing is split: send sentences. A line without text
+on both sides has a blank line as its score; one without text on one side is an error.
 
 examples:
   printf 'Where is the station?\tWo ist der Bahnhof?\n' | dragoman score
@@ -109,6 +110,9 @@ def _options(arguments: argparse.Namespace) -> ScoreOptions:
 def _pairs(lines: Iterable[str], name: str) -> Iterator[Pair]:
     for number, line in enumerate(lines, start=1):
         source, tab, target = line.partition(_TAB)
+        if is_blank((source, target)) and _TAB not in target:
+            yield "", ""
+            continue
         if not tab or _TAB in target:
             found = "more than one tab" if tab else "no tab"
             raise UsageError(f"{name} line {number} has {found}; it must be a text, a tab and its translation")
@@ -118,6 +122,8 @@ def _pairs(lines: Iterable[str], name: str) -> Iterator[Pair]:
 
 
 def _as_line(score: Score) -> str:
+    if not score.tokens:  # the end token is always one, but for blank lines
+        return ""
     return f"{score.total:.6f}{_TAB}{' '.join(f'{token.log_probability:.6f}' for token in score.tokens)}"
 
 

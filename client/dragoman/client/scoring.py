@@ -9,7 +9,7 @@ from dragoman.client.requests import check_texts
 from dragoman.client.results import Score
 from dragoman.errors import InvalidRequest, UsageError
 
-__all__ = ["Pair", "pairs_of", "score_each"]
+__all__ = ["Pair", "is_blank", "pairs_of", "score_each"]
 
 Pair = tuple[str, str]
 """A source and its target."""
@@ -29,8 +29,16 @@ def pairs_of(source: object, target: object) -> list[Pair]:
     return list(zip(sources, targets, strict=True))
 
 
+def is_blank(pair: Pair) -> bool:
+    """Whether neither side has anything to score, as where parallel texts have blank lines."""
+    return not any(map(str.strip, pair))
+
+
 async def score_each(pairs: Iterable[Pair], send: Send, noun: str) -> AsyncIterator[list[Score]]:
-    """Scores of all pairs, read only as far as needed; an error names the pair: `noun` and its number, from 1."""
+    """Scores of all pairs, read only as far as needed; an error names the pair: `noun` and its number, from 1.
+
+    Blank pairs have scores without tokens, so that every pair has one.
+    """
     number, iterator = 1, iter(pairs)
     while True:
         batch, broken = _taken(iterator)
@@ -47,7 +55,7 @@ async def score_each(pairs: Iterable[Pair], send: Send, noun: str) -> AsyncItera
 async def _answers(batch: Sequence[Pair], send: Send, noun: str, first: int) -> AsyncIterator[list[Score]]:
     """A batch that is refused is sent again pair by pair, to find out which is the bad one."""
     try:
-        scores = await send(batch)
+        scores = await _scored(batch, send)
     except InvalidRequest as error:
         if len(batch) == 1:
             raise InvalidRequest(f"{noun} {first}: {error}") from None
@@ -56,6 +64,13 @@ async def _answers(batch: Sequence[Pair], send: Send, noun: str, first: int) -> 
                 yield one
         return
     yield scores
+
+
+async def _scored(batch: Sequence[Pair], send: Send) -> list[Score]:
+    """Only what is not blank is sent."""
+    written = [pair for pair in batch if not is_blank(pair)]
+    scores = iter(await send(written) if written else ())
+    return [Score.of_nothing() if is_blank(pair) else next(scores) for pair in batch]
 
 
 def _taken(iterator: Iterator[Pair]) -> tuple[list[Pair], Exception | None]:

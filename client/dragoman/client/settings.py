@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +23,15 @@ CHECK_TIMEOUT_S = 5.0
 
 Decoding = Literal["server", "client"] | ClientDecoding
 
+_OF_THE_SERVER: Mapping[str, object] = {
+    "format": "text",
+    "glossary": None,
+    "alignment": False,
+    "alternatives_at": [],
+    "on_suspicion": "ignore",
+}
+"""Options that only a search in the server has, with the values that ask for nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -35,13 +44,23 @@ class Settings:
 
     def check(self, options: RequestOptions) -> CheckedOptions:
         """The options of one call."""
-        return check_options(options, self.model, self.timeout_s)
+        return self._possible(check_options(options, self.model, self.timeout_s))
 
     def check_for_many(self, options: RequestOptions) -> CheckedOptions:
         """The options of a long job: interactive requests go first, and it has time."""
         wanted: RequestOptions = {"priority": "batch", "timeout_s": BULK_TIMEOUT_S}
         wanted.update(options)
-        return check_options(wanted, self.model, BULK_TIMEOUT_S)
+        return self._possible(check_options(wanted, self.model, BULK_TIMEOUT_S))
+
+    def _possible(self, options: CheckedOptions) -> CheckedOptions:
+        """UsageError for what a search in the client can't do: the server would only refuse it later."""
+        for name, harmless in _OF_THE_SERVER.items() if self.plan is not None else ():
+            if options.sent.get(name, harmless) != harmless:
+                raise UsageError(
+                    f"{name} needs the search of the server, and decoding='client' searches here; leave {name} out, or use "
+                    "a translator without decoding='client'"
+                )
+        return options
 
     def not_ready(self, server: int) -> ServerError:
         """A Triton that answers but can't translate."""

@@ -22,6 +22,7 @@ from dragoman.client.tables import print_alternatives, print_hypotheses
 from dragoman.client.translate_flags import add_translate_flags, check_flags, document_kind, request_options
 from dragoman.client.translator import Translator
 from dragoman.client.windows import Window
+from dragoman.counts import counted
 from dragoman.errors import UsageError
 
 __all__ = ["HELP", "configure", "run"]
@@ -122,8 +123,8 @@ def _translate_file(translator: Translator, arguments: argparse.Namespace, optio
                 print(f"{arguments.output} is not complete; the same command goes on where it stopped", file=sys.stderr)
             raise
     resumed = f" ({report.resumed_lines:,} of them earlier)" if report.resumed_lines else ""
-    noun = "pieces" if kind in _MARKUP else "paragraphs" if is_document else "lines"
-    print(f"{report.lines:,} {noun}{resumed} → {report.output}", file=sys.stderr)
+    noun = "piece" if kind in _MARKUP else "paragraph" if is_document else "line"
+    print(f"{counted(report.lines, noun)}{resumed} → {report.output}", file=sys.stderr)
 
 
 def _print_document(translator: Translator, path: Path, kind: DocumentKind, options: RequestOptions) -> None:

@@ -32,7 +32,7 @@ from dragoman.client.replies import read_scores, read_translations
 from dragoman.client.requests import READY_REQUEST, check_texts, score_builder, stream_builder, translate_builder
 from dragoman.client.results import Score, Translation
 from dragoman.client.retry import RetryPolicy
-from dragoman.client.scoring import Pair, pairs_of, score_each
+from dragoman.client.scoring import Pair, is_blank, pairs_of, score_each
 from dragoman.client.settings import CHECK_TIMEOUT_S, Decoding, settings_of
 from dragoman.client.streams import StreamReader
 from dragoman.client.transport import Transport
@@ -84,6 +84,8 @@ class TranslatorBase(ABC):
     ) -> Score | list[Score]:
         options = self._score_options(given)
         if isinstance(source, str) and isinstance(target, str):
+            if is_blank((source, target)):
+                return Score.of_nothing()
             return (await self._request_scores([(source, target)], options))[0]
         if isinstance(source, str) or isinstance(target, str):
             raise TypeError("score() takes a source and a target, or a list of each")

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from dragoman.bundle.manifest import Manifest, read_manifest
+from dragoman.counts import counted
 from dragoman.errors import UsageError
 
 __all__ = ["HELP", "configure", "run"]
@@ -152,7 +153,9 @@ def _check(arguments: argparse.Namespace, texts: list[str], references: list[str
     if page is not None and (page.is_dir() or not os.access(page.parent, os.W_OK)):
         raise UsageError(f"--html {page} can't be written: it must be a file in a folder that can be written to")
     if references is not None and len(references) != len(texts):
-        raise UsageError(f"--references has {len(references)} lines, --text has {len(texts)}; they must be parallel")
+        raise UsageError(
+            f"--references has {counted(len(references), 'line')}, --text has {len(texts)}; they must be parallel"
+        )
 
 
 def _write(path: Path, page: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 from dragoman.compare.figures import Comparison, Difference, SideFigures
+from dragoman.counts import counted
 from dragoman.page import document, escaped
 
 __all__ = ["as_page"]
@@ -23,8 +24,8 @@ OURS, THEIRS = "dragoman", "CTranslate2"
 def as_page(found: Comparison) -> str:
     """A whole HTML document that needs nothing but itself."""
     notes = (
-        f"dragoman {version('dragoman')} · {found.rounds} rounds in turn, medians · memory: dragoman's whole server with "
-        "Triton, and the one process of CTranslate2"
+        f"dragoman {version('dragoman')} · {counted(found.rounds, 'round')} in turn, medians · memory: dragoman's whole "
+        "server with Triton, and the one process of CTranslate2"
     )
     parts = [
         _header(found),
@@ -38,7 +39,7 @@ def as_page(found: Comparison) -> str:
 
 def _header(found: Comparison) -> str:
     settings = " · ".join(f"{name} {value}" for name, value in found.settings.items())
-    names = f"{found.ours.name} and {found.theirs.name}, {found.lines} lines"
+    names = f"{found.ours.name} and {found.theirs.name}, {counted(found.lines, 'line')}"
     return f'<h1>{OURS} beside {THEIRS}</h1><p class="facts">{escaped(names)}</p><p class="facts">{escaped(settings)}</p>'
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from rich.table import Table
 
 from dragoman.compare.figures import Comparison, SideFigures
+from dragoman.counts import counted
 
 __all__ = ["as_table"]
 
 
 def as_table(found: Comparison) -> Table:
     """Both sides beside each other."""
-    table = Table(title=f"{found.lines} lines, {found.rounds} interleaved rounds", title_justify="left")
+    table = Table(
+        title=f"{counted(found.lines, 'line')}, {counted(found.rounds, 'interleaved round')}", title_justify="left"
+    )
     table.add_column("")
     for side in (found.ours, found.theirs):
         table.add_column(side.name, justify="right")

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from dragoman.counts import counted
 from dragoman.loadtest.histogram import Histogram
 from dragoman.loadtest.quantities import format_duration
 from dragoman.loadtest.run import Snapshot
@@ -61,7 +62,7 @@ def _view(title: str, snapshot: Snapshot) -> RenderableType:
         f"p50 [bold]{format_duration(p50)}[/]",
         f"p99 [bold]{format_duration(p99)}[/]",
         f"{snapshot.in_flight} in flight",
-        f"[{'red' if errors else 'dim'}]{errors} errors[/]",
+        f"[{'red' if errors else 'dim'}]{counted(errors, 'error')}[/]",
     )
     waiting = "waiting for the last answers" if snapshot.elapsed_s > duration_s else f"{duration_s - elapsed_s:.0f} s left"
     head = Table.grid(padding=(0, 2))

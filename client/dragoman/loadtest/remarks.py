@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dragoman.counts import counted
 from dragoman.loadtest.result import RunResult
 
 __all__ = ["remarks_on"]
@@ -24,14 +25,15 @@ def remarks_on(result: RunResult) -> list[str]:
         )
     if result.tally.held_back:
         remarks.append(
-            f"{result.tally.held_back:,} requests left late, because as many as a run keeps open were not answered yet. "
-            "Their latencies count from when they were due."
+            f"{counted(result.tally.held_back, 'request')} left late, because as many as a run keeps open were not "
+            "answered yet. Their latencies count from when they were due."
         )
     if result.info.load.startswith("closed loop"):
         remarks.append("Closed loop: a slow server gets fewer requests. For latencies under load use --rate.")
     if result.quality.changing_items:
         remarks.append(
-            f"{result.quality.changing_items} of {result.quality.items} sentences were translated in more than one way."
+            f"{result.quality.changing_items} of {counted(result.quality.items, 'sentence')} were translated in more "
+            "than one way."
         )
     if result.info.metrics_problem:
         remarks.append(f"No batch occupancy: {result.info.metrics_problem}.")

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dragoman.counts import counted
 from dragoman.loadtest.capacity import Capacity
 from dragoman.loadtest.compare import Difference, Unit
 from dragoman.loadtest.figures import Spread
@@ -69,7 +70,7 @@ def _verdict(verdict: Verdict) -> Text:
 
 def _headline(result: RunResult) -> Text:
     info = result.info
-    facts = [info.load, f"{result.tally.duration_s:.3g} s", f"{info.workload} ({info.sentences} sentences)"]
+    facts = [info.load, f"{result.tally.duration_s:.3g} s", f"{info.workload} ({counted(info.sentences, 'sentence')})"]
     return Text.assemble((info.target, "bold"), f"  {' · '.join(facts)}")
 
 
@@ -118,7 +119,7 @@ def _answers(result: RunResult) -> str:
     quality = result.quality
     steady = "each always the same" if not quality.changing_items else f"{quality.changing_items} changed"
     bleu = "" if quality.bleu is None else f", BLEU [bold]{quality.bleu:.1f}[/]"
-    return f"{quality.items} sentences, {steady}{bleu}"
+    return f"{counted(quality.items, 'sentence')}, {steady}{bleu}"
 
 
 def _durations(result: RunResult) -> Table:

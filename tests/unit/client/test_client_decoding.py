@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,53 @@ def test_it_finds_what_the_search_finds_alone(decoder: Translator, options: dict
     found = decoder.translate(TEXTS, **options)  # type: ignore[call-overload]
     spoken = [[(one.text, one.score), *((other.text, other.score) for other in one.alternatives)] for one in found]
     assert spoken == [alone(text, **options) for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"format": "html"},
+        {"glossary": {"a": "b"}},
+        {"glossary": "travel"},
+        {"alignment": True},
+        {"alternatives_at": [0]},
+        {"on_suspicion": "retry"},
+    ],
+)
+def test_what_needs_the_search_of_the_server_is_refused_before_anything_is_sent(
+    decoder: Translator, triton: ScriptedTriton, options: dict[str, object], tmp_path: Path
+) -> None:
+    (name,) = options
+    complaint = f"{name} needs the search of the server.*leave {name} out, or use a translator without decoding='client'"
+    page = tmp_path / "page.txt"
+    page.write_text("a\n", encoding="utf-8")
+
+    async def in_asyncio() -> None:
+        async with AsyncTranslator(triton.url, decoding=ClientDecoding()) as translator:
+            await translator.translate("a", **options)
+
+    for call in (
+        lambda: decoder.translate("a", **options),
+        lambda: list(decoder.translate_lines(["a"], **options)),
+        lambda: decoder.translate_file(page, tmp_path / "out.txt", **options),
+        lambda: asyncio.run(in_asyncio()),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            call()
+    assert not triton.received
+    assert [path.name for path in tmp_path.iterdir()] == ["page.txt"]
+
+
+def test_pages_need_the_search_of_the_server(decoder: Translator, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<p>a</p>", encoding="utf-8")
+    with pytest.raises(UsageError, match="format needs the search of the server"):
+        decoder.translate_file(page, tmp_path / "out.html")
+
+
+def test_options_that_ask_for_nothing_are_taken(decoder: Translator) -> None:
+    nothing = {"format": "text", "alignment": False, "alternatives_at": [], "on_suspicion": "ignore", "glossary": None}
+    assert decoder.translate(TEXTS[0], **nothing).text == alone(TEXTS[0])[0][0]  # type: ignore[call-overload]
 
 
 def test_the_caches_are_freed_at_the_end(decoder: Translator, model: PseudoModel) -> None:

@@ -71,6 +71,33 @@ def test_the_bad_pair_is_named(triton: ScriptedTriton, translator: Translator) -
         list(translator.score_lines([("a", "b")] * 4))
 
 
+def test_blank_pairs_have_scores_without_tokens(triton: ScriptedTriton, translator: Translator) -> None:
+    pairs = [("", " "), ("a", "b"), ("\t", ""), *[("", "")] * 40, ("c", "de")]
+    assert [len(one.tokens) for one in translator.score_lines(pairs)] == [0, 2, *[0] * 41, 3]
+    assert [request.inputs["TARGET"] for request in triton.received] == [[b"b"], [b"de"]]
+    assert translator.score(" ", "").mean == 0.0
+    refusal = Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: the target is empty")
+    triton.answers.extend([refusal, refusal])
+    with pytest.raises(InvalidRequest, match="line 2: the target is empty"):
+        list(translator.score_lines([("", ""), ("a", "")]))
+
+
+def test_parallel_texts_with_blank_lines_keep_their_rows(
+    triton: ScriptedTriton, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("a\tb\n\t\n\n \t \nc\td\n", encoding="utf-8")
+    assert main(["score", "--server", triton.url, "--input", str(pairs)]) == 0
+    scored_line = "-1.500000\t-1.000000 -0.500000"
+    assert capsys.readouterr().out == f"{scored_line}\n\n\n\n{scored_line}\n"
+    assert main(["score", "--server", triton.url, "--input", str(pairs), "--json"]) == 0
+    assert [json.loads(line)["total"] for line in capsys.readouterr().out.splitlines()] == [-1.5, 0.0, 0.0, 0.0, -1.5]
+    for line, complaint in (("a\t", "no translation"), (" \tb", "no text"), ("\t\t", "more than one tab")):
+        pairs.write_text(f"\t\n{line}\n", encoding="utf-8")
+        assert main(["score", "--server", triton.url, "--input", str(pairs)]) == 2
+        assert f"line 2 has {complaint}" in capsys.readouterr().err
+
+
 def test_the_same_in_asyncio(triton: ScriptedTriton) -> None:
     async def everything() -> None:
         async with AsyncTranslator(triton.url) as translator:

@@ -35,6 +35,25 @@ def book(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", "one\n", "1 line → "),
+        ("a.txt", "one\ntwo\n", "2 lines → "),
+        ("a.html", "<p>one</p>", "1 piece → "),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nOne.\n", "1 paragraph → "),
+    ],
+)
+def test_what_was_done_is_counted(
+    triton: ScriptedTriton, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str, said: str
+) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    output = tmp_path / f"out-{name}"
+    command = ["translate", "--input", str(tmp_path / name), "--output", str(output), "--server", triton.url]
+    assert main(command) == 0
+    assert f"{said}{output}" in capsys.readouterr().err
+
+
 def test_a_text_is_translated(triton: ScriptedTriton, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "Hello.", "--server", triton.url]) == 0
     assert capsys.readouterr() == ("HELLO.\n", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import time
 from types import SimpleNamespace
@@ -178,9 +179,11 @@ def test_no_step_is_taken_for_a_backend_that_does_not_read() -> None:
     assert told(server.sent[-1]).startswith("OVERLOADED ")
 
 
-@pytest.mark.parametrize("on_suspicion", ["report", "retry"])
-def test_what_needs_the_search_of_the_server_is_refused(on_suspicion: str) -> None:
-    assert "needs the search of the server" in told(Server().encode("a", on_suspicion=on_suspicion))
+@pytest.mark.parametrize(
+    "options", [{"on_suspicion": "report"}, {"on_suspicion": "retry"}, {"format": "html"}, {"glossary": [["a", "b"]]}]
+)
+def test_what_needs_the_search_of_the_server_is_refused(options: dict[str, object]) -> None:
+    assert re.search("needs? the search of the server", told(Server().encode("a", **options)))
 
 
 @pytest.mark.parametrize("fault", [MemoryError, RecursionError, ValueError])

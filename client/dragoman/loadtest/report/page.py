@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 
+from dragoman.counts import counted
 from dragoman.loadtest.capacity import Capacity
 from dragoman.loadtest.figures import Figures, Spread
 from dragoman.loadtest.quantities import format_duration
@@ -50,7 +51,7 @@ def _header(result: RunResult) -> str:
     facts = [
         info.load,
         f"{result.tally.duration_s:.3g} s",
-        f"{info.workload} ({info.sentences} sentences)",
+        f"{info.workload} ({counted(info.sentences, 'sentence')})",
         *(option for option in options if option),
     ]
     return f'<h1>Load test of {escaped(info.target)}</h1><p class="facts">{escaped(" · ".join(facts))}</p>'
@@ -103,7 +104,7 @@ def _durations(figures: Figures) -> str:
     )
     heads = "".join(f"<th>{column}</th>" for column in _COLUMNS)
     return (
-        f'<h2>Durations of {figures.requests} requests</h2><div class="scroll"><table>'
+        f'<h2>Durations of {counted(figures.requests, "request")}</h2><div class="scroll"><table>'
         f"<thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from dragoman.counts import counted
 from dragoman.errors import Overloaded
 from dragoman.serving.engine.limits import EngineLimits
 from dragoman.serving.engine.sequence import Priority, Sequence
@@ -56,7 +57,7 @@ class WaitingQueue:
     def check_room(self, entering: int = 0) -> None:
         """Overloaded when there is no room for another sequence, however short, behind `entering` others."""
         if (count := self._count + entering) >= self._limits.max_queue_requests:
-            raise Overloaded(f"the queue is full ({count} requests)", self.retry_after_s())
+            raise Overloaded(f"the queue is full ({counted(count, 'request')})", self.retry_after_s())
 
     def room(self, entering: int = 0) -> int:
         """How many more sequences fit behind `entering` others, if they are as long as those that wait."""
