@@ -34,13 +34,16 @@ class PiecesTokenizer(BaseTokenizer):
         if "target_vocabulary" in files.files:
             self._target_ids = read_vocabulary(tokenizer_file(directory, files, "target_vocabulary"))
         self._unknown = tokens.unknown if tokens.unknown is not None else self._source_ids.get("<unk>", tokens.eos)
-        self._pieces = {index: piece for piece, index in self._target_ids.items()}
+        pieces = {index: piece for piece, index in self._target_ids.items()}
         self._special = frozenset({tokens.pad, tokens.eos, tokens.decoder_start, self._unknown}) | self._silent
         # by their names, because the two vocabularies may give them different ids
-        self._special_pieces = frozenset(self._pieces[index] for index in self._special if index in self._pieces)
-        named = self._source_ids.get(self._pieces.get(self._unknown, "<unk>"), self._unknown)
+        self._special_pieces = frozenset(pieces[index] for index in self._special if index in pieces)
+        named = self._source_ids.get(pieces.get(self._unknown, "<unk>"), self._unknown)
         source_id = source_unknown(files, named)
         self._unknown_source = named if source_id is None else source_id
+        self._pieces = pieces  # of ids that have a text
+        for index in self._special:
+            pieces.pop(index, None)
 
     def source_ids(self, text: str) -> list[int]:
         return self._ids(self._source.encode(text, out_type=str), self._source_ids, self._unknown_source)
@@ -49,7 +52,8 @@ class PiecesTokenizer(BaseTokenizer):
         return self._ids(self._target.encode(text, out_type=str), self._target_ids, self._unknown)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self.text_of([index for index in ids if index not in self._special])
+        piece_of = self._pieces.get
+        return self._text([piece for index in ids if (piece := piece_of(index)) is not None])
 
     @property
     def silent(self) -> frozenset[int]:
@@ -60,14 +64,19 @@ class PiecesTokenizer(BaseTokenizer):
         return offsets
 
     def text_of(self, ids: list[int]) -> str:
-        text: str = self._target.decode_pieces([self._pieces.get(index, "") for index in ids])
+        return self._text([self._pieces.get(index, "") for index in ids])
+
+    def _text(self, pieces: list[str]) -> str:
+        text: str = self._target.decode_pieces(pieces)
         # sentencepiece turns the mark of the pieces it knows into spaces, and leaves it in the others
         return text.replace(SPACE, " ").strip()
 
     def _ids(self, pieces: Sequence[str], vocabulary: dict[str, int], unknown: int) -> list[int]:
         """A piece that spells a special token is text all the same."""
-        special = self._special_pieces
-        return [unknown if piece in special else vocabulary.get(piece, unknown) for piece in pieces]
+        special, id_of = self._special_pieces, vocabulary.get
+        if special.isdisjoint(pieces):
+            return [id_of(piece, unknown) for piece in pieces]
+        return [unknown if piece in special else id_of(piece, unknown) for piece in pieces]
 
 
 class MarianTokenizer(PiecesTokenizer):

@@ -8,7 +8,7 @@ of numpy is in the processor's caches, and a call of it costs ten times what a l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,7 @@ class SearchBatch(ABC):
         self._options: list[DecodingOptions] = []
         self._touched: list[int] = []  # tokens that the options without history may forbid
         self._rules: list[HistoryRules | None] = []
+        self._lists: list[list[Any]] = [self._options, self._history, self._touched, self._rules]  # an item a sequence
         self._uneventful = 0  # so many steps at least nothing special will happen to any sequence
         self._individual = 0  # sequences that a step must look at one by one
         self._ban_columns = 0  # columns of _banned that are in use
@@ -111,7 +112,7 @@ class SearchBatch(ABC):
         self._catch_up()
         self._make_room()
         sequence = self._count
-        self._history.append([[token] for token in initial.numbers[: self.width].tolist()])
+        self._history.append([[initial.start] for _ in range(self.width)])
         self._numbers[sequence] = initial.numbers
         self._options.append(options)
         self._touched.append(initial.touched)
@@ -135,7 +136,7 @@ class SearchBatch(ABC):
         for name in self._columns:
             column = getattr(self, name)
             column[sequence] = column[last]
-        for listed in self._lists():
+        for listed in self._lists:
             listed[sequence] = listed[last]
             listed.pop()
         self._count = last
@@ -227,9 +228,6 @@ class SearchBatch(ABC):
 
     def _is_individual(self, sequence: int) -> bool:
         return self._rules[sequence] is not None
-
-    def _lists(self) -> Sequence[list[object]]:
-        return [self._options, self._history, self._touched, self._rules]  # type: ignore[list-item]
 
     # Processors.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +73,7 @@ class BeamBatch(SearchBatch):
         self._ended: list[list[_Ended]] = []  # best first, at most `width`
         self._full = 0  # sequences that have all the hypotheses they need
         self._trackers: list[PhraseTracker | None] = []  # of sequences with phrases that must occur
+        self._lists += (self._ended, self._trackers)
         self._with_phrases = 0  # sequences that have some
         self._scored_columns = 0  # columns behind the candidates
         self._shrinks = 1.0  # the most that a length penalty makes of a score: a negative one multiplies
@@ -288,9 +289,6 @@ class BeamBatch(SearchBatch):
         going = self._open[live] & ~self._stops[live] & may_go_on
         done: list[int] = self._every[live][~going][::-1].tolist()
         return done
-
-    def _lists(self) -> Sequence[list[object]]:
-        return [*super()._lists(), self._ended, self._trackers]  # type: ignore[list-item]
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Sequence
 
 from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
@@ -22,6 +23,7 @@ class GreedyBatch(SearchBatch):
         super().__init__(1, tokens, vocabulary, choices)
         self._total: list[float] = []  # sum of the log-probabilities
         self._samplers: list[Sampler | None] = []
+        self._lists += (self._total, self._samplers)
         self._ahead = 0  # steps of `advance_best` that the arrays do not know of yet
 
     @property
@@ -47,7 +49,7 @@ class GreedyBatch(SearchBatch):
             return None
         self._ahead += 1
         self._uneventful -= 1
-        return self._append(range(self._count), tokens, log_probs)[::-1]
+        return self._append_to_all(tokens, log_probs)
 
     def hypotheses(self, sequence: int) -> tuple[Hypothesis, ...]:
         options, tokens = self._options[sequence], tuple(self._history[sequence][0][1:])
@@ -88,7 +90,7 @@ class GreedyBatch(SearchBatch):
             return None
         self._fed[:n, 0] = chosen
         self._length[:n] += 1
-        return self._append(range(n), generated, log_probs[:, 0, 0].tolist())[::-1]
+        return self._append_to_all(generated, log_probs[:, 0, 0].tolist())
 
     def _catch_up(self) -> None:
         if self._ahead:
@@ -96,15 +98,21 @@ class GreedyBatch(SearchBatch):
             self._fed[: self._count, 0] = [rows[0][-1] for rows in self._history]
             self._ahead = 0
 
-    def _append(self, sequences: Iterable[int], tokens: list[int], log_probs: list[float]) -> list[int]:
+    def _append(self, sequences: Sequence[int], tokens: list[int], log_probs: list[float]) -> list[int]:
         """Append the next token of each sequence; those that have come to their end."""
-        ended = []
         for sequence, token, log_prob in zip(sequences, tokens, log_probs, strict=True):
             self._history[sequence][0].append(token)
             self._total[sequence] += log_prob
-            if token in self._ends:
-                ended.append(sequence)
-        return ended
+        return [sequence for sequence, token in zip(sequences, tokens, strict=True) if token in self._ends]
+
+    def _append_to_all(self, tokens: list[int], log_probs: list[float]) -> list[int]:
+        """The same for every sequence, which is most steps; those that have come to their end, highest first."""
+        for rows, token in zip(self._history, tokens, strict=True):
+            rows[0].append(token)
+        self._total[:] = map(operator.add, self._total, log_probs)
+        if self._ends.isdisjoint(tokens):
+            return []
+        return [sequence for sequence in range(self._count - 1, -1, -1) if tokens[sequence] in self._ends]
 
     def _is_individual(self, sequence: int) -> bool:
         return super()._is_individual(sequence) or self._options[sequence].sampling
@@ -112,6 +120,3 @@ class GreedyBatch(SearchBatch):
     def _wanted_by(self, sequence: int) -> int:
         options = self._options[sequence]
         return (options.top_k or self.choices) if options.sampling else self._wanted
-
-    def _lists(self) -> Sequence[list[object]]:
-        return [*super()._lists(), self._total, self._samplers]  # type: ignore[list-item]

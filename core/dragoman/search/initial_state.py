@@ -38,6 +38,7 @@ class InitialState:
     """What every search with the same options begins with."""
 
     options: DecodingOptions
+    start: int  # token
     numbers: Ids  # tokens (width), parents (width), SINGLE numbers, banned tokens (FEW), forced first and last token
     few: list[int]  # banned single tokens, where they are compared for all sequences at once
     many: list[int]  # the others
@@ -82,4 +83,5 @@ class InitialStates:
         numbers = np.array([*[start] * self._width, *range(self._width), *singles, *bans, first, last], np.int64)
         has_rules = HistoryRules.of(options, many) is not None
         touched = len(few) + (len(self._ends) if options.min_length else 0)
-        return InitialState(options, numbers, few, many, has_rules, limit - 2 if uneventful_from == 1 else 0, touched)
+        uneventful_steps = limit - 2 if uneventful_from == 1 else 0
+        return InitialState(options, start, numbers, few, many, has_rules, uneventful_steps, touched)

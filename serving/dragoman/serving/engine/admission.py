@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 
 from dragoman.errors import InvalidRequest
+from dragoman.search import DecodingOptions
 from dragoman.search.constraints import check_tokens
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
 from dragoman.serving.engine.runtime import Runtime
@@ -30,16 +31,15 @@ class AdmissionCheck:
     def __init__(self, limits: EngineLimits, model: ModelFacts, runtime: Runtime) -> None:
         self._limits, self._model, self._runtime = limits, model, runtime
         self._slots = limits.kv_slots(model)
+        self._checked: DecodingOptions | None = None  # the last ones: those of most requests are the same object
 
     def __call__(self, sequence: Sequence) -> None:
         model, limits = self._model, self._limits
         check_source(sequence.source, model)
-        widest = min(limits.max_beam_size, limits.max_rows)
-        if sequence.width > widest:
-            raise InvalidRequest(f"beam_size={sequence.width} is more than this server allows ({widest})")
         sequence.limit_target(model.max_target_tokens)
-        check_tokens(sequence.options, model.target_vocabulary)
-        self._check_candidates(sequence)
+        if sequence.options is not self._checked:
+            self._check_options(sequence.options)
+            self._checked = sequence.options
         tokens, longest = sequence.source_tokens, sequence.longest
         alone = Usage(1, tokens, tokens, longest, longest).slots(sequence.width, self._runtime.pads)
         if not alone.fit(self._slots):
@@ -50,8 +50,11 @@ class AdmissionCheck:
         slots = sequence.width * sequence.reserved + sequence.source_tokens
         sequence.is_large = sequence.width > limits.small_rows or slots > limits.small_slots
 
-    def _check_candidates(self, sequence: Sequence) -> None:
-        options, most = sequence.options, self._runtime.max_candidates
+    def _check_options(self, options: DecodingOptions) -> None:
+        widest, most = min(self._limits.max_beam_size, self._limits.max_rows), self._runtime.max_candidates
+        if options.beam_size > widest:
+            raise InvalidRequest(f"beam_size={options.beam_size} is more than this server allows ({widest})")
+        check_tokens(options, self._model.target_vocabulary)
         if options.must_occur and not self._runtime.can_score_tokens:
             raise InvalidRequest(
                 "this bundle's decoder can't enforce terms, because its graphs are older than glossaries; export the "
@@ -60,7 +63,7 @@ class AdmissionCheck:
         if most is None:
             return
         banned = sum(len(word) == 1 for word in options.bad_words)
-        own = (options.top_k or self._model.choices) if options.sampling else 2 * sequence.width
+        own = (options.top_k or self._model.choices) if options.sampling else 2 * options.beam_size
         if own + banned + (options.min_length > 0) > most:
             raise InvalidRequest(
                 f"beam_size={options.beam_size}, top_k={options.top_k} and {banned} bad words need more than the {most} "

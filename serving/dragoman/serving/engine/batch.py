@@ -256,7 +256,7 @@ class DecodingBatch:
         self._full_at = min(growing, default=sys.maxsize)
 
     def _most_reserved(self) -> int:
-        return max((sequence.reserved for sequence in self.sequences), default=0)
+        return max([sequence.reserved for sequence in self.sequences], default=0)
 
 
 def _rounded(candidates: int, most: int) -> int:

@@ -66,6 +66,9 @@ class Kind(IntEnum):
     ROUTES = 30  # [state, limits, restarts, STATUS, then of each bundle its name and its sockets]: RoutingTable
 
 
+_KINDS = {kind.value: kind for kind in Kind}
+
+
 class Frame(NamedTuple):
     """One message."""
 
@@ -74,13 +77,14 @@ class Frame(NamedTuple):
     parts: tuple[bytes, ...] = ()
 
     def encode(self) -> bytes:
-        pieces = [_HEADER.pack(self.kind, self.request, len(self.parts))]
-        for part in self.parts:
-            pieces += [_LENGTH.pack(len(part)), part]
-        size = sum(map(len, pieces))
+        parts = self.parts
+        size = _HEADER.size + _LENGTH.size * len(parts) + sum(map(len, parts))
         if size > MAX_FRAME_BYTES:
             raise ServeError(f"a message of {size} bytes between our processes is more than {MAX_FRAME_BYTES}")
-        return b"".join([_LENGTH.pack(size), *pieces])
+        pieces = [_LENGTH.pack(size), _HEADER.pack(self.kind, self.request, len(parts))]
+        for part in parts:
+            pieces += (_LENGTH.pack(len(part)), part)
+        return b"".join(pieces)
 
     def json(self) -> Any:  # noqa: ANN401 - what JSON holds is for the caller to say
         """The first part, parsed."""
@@ -146,6 +150,6 @@ def _decode(body: bytes) -> Frame:
                 raise ServeError("a message between our processes ends inside a part; the stream is broken")
             parts.append(body[at : at + length])
             at += length
-        return Frame(Kind(kind), request, tuple(parts))
-    except (struct.error, ValueError) as error:
+        return Frame(_KINDS[kind], request, tuple(parts))
+    except (struct.error, KeyError) as error:
         raise ServeError(f"a message between our processes can't be read: {error}") from error

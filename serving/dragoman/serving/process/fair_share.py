@@ -74,7 +74,8 @@ class FairShare:
         held = list(request.sequences)
         for sequence in held:
             self.release(request, sequence)
-        self.note_planned(request, -request.planned_characters)
+        if request.planned_characters:
+            self.note_planned(request, -request.planned_characters)
         return held
 
     def _change(self, request: TranslationRequest, sequence: Sequence, sign: int) -> None:

@@ -80,7 +80,8 @@ class RequestHandler:
         except Exception as error:
             self._refuse(channel, frame.request, error)
             return
-        request.task = Task(self._steps_in_time(request), lambda error: self._fail(request, error))
+        steps = self._steps(request) if request.deadline_s is None else self._steps_in_time(request, request.deadline_s)
+        request.task = Task(steps, lambda error: self._fail(request, error))
         self._requests[channel, frame.request] = request
         self._tasks.add(request.task)
 
@@ -97,11 +98,11 @@ class RequestHandler:
 
     # What a request does between decoder steps.
 
-    def _steps_in_time(self, request: TranslationRequest) -> Iterator[Yield]:
+    def _steps_in_time(self, request: TranslationRequest, deadline_s: float) -> Iterator[Yield]:
         """The engine looks after the deadlines of what it has; until then we do."""
         for step in self._steps(request):
             yield step
-            if request.deadline_s is not None and time.monotonic() >= request.deadline_s:
+            if time.monotonic() >= deadline_s:
                 raise DeadlineExceeded("the time the caller gave has passed")
 
     def _steps(self, request: TranslationRequest) -> Iterator[Yield]:

@@ -41,11 +41,12 @@ class RequestMetrics:
         if request.is_probe:
             return
         self._recorder.count(metrics.SOURCE_TOKENS, len(sequence.source))
-        self._recorder.count(metrics.TARGET_TOKENS, sum(len(one.tokens) for one in sequence.hypotheses))
-        self._count_phrases(sequence)
-        timings, tokens = sequence.timings, len(sequence.hypotheses[0].tokens)
-        if tokens > 1 and timings.first_token_s is not None:
-            self._recorder.observe(metrics.TOKEN_SECONDS, (timings.total_s - timings.first_token_s) / (tokens - 1))
+        self._recorder.count(metrics.TARGET_TOKENS, sum([len(one.tokens) for one in sequence.hypotheses]))
+        if sequence.options.must_occur:
+            self._count_phrases(sequence)
+        first_s, ended_s, tokens = sequence.first_token_s, sequence.ended_s, len(sequence.hypotheses[0].tokens)
+        if tokens > 1 and first_s is not None and ended_s is not None:
+            self._recorder.observe(metrics.TOKEN_SECONDS, (ended_s - first_s) / (tokens - 1))
 
     def _count_phrases(self, sequence: Sequence) -> None:
         """Whether the translation contains each required phrase, in one of its alternatives."""

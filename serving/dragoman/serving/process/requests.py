@@ -45,9 +45,10 @@ class TextState:
         self.timings: Timings | None = None
         self.cached = False
         self._columns: list[JoinedHypothesis] = []
+        self._hypotheses: tuple[TextHypothesis, ...] = ()
         self._early: dict[int, list[TextHypothesis]] = {}  # parts whose predecessors are not back
         self._read: dict[int, ReadTarget] = {}  # of those parts, if the text has places that are asked about
-        self._joined, self._width = 0, 0
+        self._joined, self._width, self._num_hypotheses = 0, 0, 1
         self._finish, self._source_tokens = "eos", 0
         self._checks: dict[int, SentenceCheck] = {}
         self._suspicious = 0
@@ -55,8 +56,7 @@ class TextState:
 
     def plan(self, document: Document, num_hypotheses: int) -> None:
         """These are the parts; nothing of them is back."""
-        self.document = document
-        self._columns = [JoinedHypothesis(document.gaps[0]) for _ in range(num_hypotheses)]
+        self.document, self._num_hypotheses = document, num_hypotheses
 
     def take(
         self,
@@ -102,8 +102,11 @@ class TextState:
         if self.timings is None:  # no part of it went through the engine
             took_s = time.monotonic() - arrived_s
             self.timings = Timings(took_s, took_s, took_s, 0)
+        if not self._hypotheses:
+            self._lay_columns()
+            self._hypotheses = tuple(column.whole() for column in self._columns[: max(self._width, 1)])
         answer = TextAnswer(
-            hypotheses=tuple(column.whole() for column in self._columns[: max(self._width, 1)]),
+            hypotheses=self._hypotheses,
             source_tokens=self._source_tokens,
             parts=self._joined,
             finish=self._finish,
@@ -113,12 +116,17 @@ class TextState:
             alternatives_at=None if self.asked is None else self.asked.answers(),
             scored_tokens=self.scored_tokens,
         )
-        self._columns, self.document = [], _NO_PARTS  # a hundred texts of one request are answered together
+        # A hundred texts of one request are answered together.
+        self._columns, self._hypotheses, self.document = [], (), _NO_PARTS
         self.answer = with_details(answer)
         return self.answer
 
     def _join(self, hypotheses: Sequence[TextHypothesis]) -> None:
         """Hypothesis n of the text is made of hypothesis n of each part, or of the part's last one."""
+        if self.document.is_plain_part and self.asked is None and not self._aligned:  # most texts
+            self._hypotheses, self._joined = tuple(hypotheses[: self._num_hypotheses]), 1
+            return
+        self._lay_columns()
         if self.asked is not None:
             start, length = self._columns[0].length, len(hypotheses[0].text)
             source_start, source_end = self.document.parts[self._joined].source
@@ -128,6 +136,10 @@ class TextState:
         self._width = max(self._width, len(hypotheses))
         for rank, column in enumerate(self._columns):
             column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined], self.document.start)
+
+    def _lay_columns(self) -> None:
+        if not self._columns:
+            self._columns = [JoinedHypothesis(self.document.gaps[0]) for _ in range(self._num_hypotheses)]
 
 
 def _together(one: Timings, other: Timings) -> Timings:

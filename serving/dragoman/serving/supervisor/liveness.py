@@ -13,7 +13,8 @@ from dragoman.serving.triton.probe import Probe
 
 __all__ = ["AnswerTimes", "until_silent"]
 
-_INTERVAL_S = 0.25
+_INTERVAL_S = 0.5
+"""A call costs about a millisecond of CPU time here, which a busy machine could use."""
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class AnswerTimes:
     shortest_limit_s: float = 2.0
     longest_limit_s: float = 10.0
     factor: float = 10.0
-    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=240))
+    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=120))
     """About the last minute."""
 
     @property
@@ -34,7 +35,7 @@ class AnswerTimes:
 
 
 async def until_silent(probe: Probe) -> float:
-    """Call ServerLive, which computes nothing, a few times a second; return the length of the silence that was too long.
+    """Call ServerLive, which computes nothing, twice a second; return the length of the silence that was too long.
 
     At least two calls must fail, the second over a new connection: a supervisor that was itself stopped sees one fail.
     """

@@ -8,6 +8,7 @@ and puts the texts where they are referred to. The marks are lone surrogates: no
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 __all__ = ["AttributeTexts", "closing", "opening", "reference"]
 
@@ -33,11 +34,13 @@ def reference(name: int) -> str:
 class AttributeTexts:
     """Reads a document as it is joined, from left to right, and keeps the texts of attributes until they are referred to."""
 
+    __slots__ = ("_open", "_pieces", "_texts", "shifts")
+
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._open: str | None = None
         self._pieces: list[str] = []
-        self.shifts: list[tuple[int, int]] = []
+        self.shifts: Sequence[tuple[int, int]] = ()
         """Of the last stretch: behind these of its characters others stand so much further on."""
 
     @property
@@ -47,10 +50,10 @@ class AttributeTexts:
 
     def placed(self, chunk: str) -> str:
         """The next stretch of the document as it is sent; marks are never cut in two."""
-        self.shifts = []
+        self.shifts = ()
         if self._open is None and _OPENING not in chunk and _REFERENCE not in chunk:
             return chunk
-        sent: list[str] = []
+        sent, shifts = list[str](), list[tuple[int, int]]()
         done = 0
         for mark in _MARK.finditer(chunk):
             (sent if self._open is None else self._pieces).append(chunk[done : mark.start()])
@@ -62,6 +65,7 @@ class AttributeTexts:
                 self._open = mark.group(1)
             else:
                 sent.append(self._texts.pop(mark.group(1), ""))
-                self.shifts.append((mark.start(), len(sent[-1]) - len(mark.group())))
+                shifts.append((mark.start(), len(sent[-1]) - len(mark.group())))
         (sent if self._open is None else self._pieces).append(chunk[done:])
+        self.shifts = shifts
         return "".join(sent)

@@ -94,8 +94,7 @@ class Blocks:
     gaps: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlainBlock:
+class PlainBlock(NamedTuple):
     """Text with nothing in it but words."""
 
     text: str
@@ -128,3 +127,8 @@ class Document(NamedTuple):
     gaps: tuple[str, ...]
     lead: str = ""
     start: int = 0
+
+    @property
+    def is_plain_part(self) -> bool:
+        """Whether its translation is that of its only part."""
+        return len(self.parts) == 1 and self.parts[0].restore is None and self.gaps == ("", "")

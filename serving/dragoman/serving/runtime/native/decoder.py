@@ -180,9 +180,9 @@ class NativeDecoder:
     def join(self, encoded: Encoded, indices: Sequence[int], target_tokens: Sequence[int]) -> None:
         self._catch_up()
         self._last = None
-        ends = encoded.lengths.cumsum()
+        lengths, ends = encoded.lengths.tolist(), encoded.lengths.cumsum().tolist()
         for index, reserved in zip(indices, target_tokens, strict=True):
-            length, end = int(encoded.lengths[index]), int(ends[index])
+            length, end = lengths[index], ends[index]
             place = self._settle(self.sequences, length)
             self.shortlists[self.sequences] = 0 if encoded.shortlists is None else encoded.shortlists[index]
             self.sequences += 1
