@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from dragoman.bundle.tokenizer import Tokenizer
@@ -11,7 +12,7 @@ __all__ = ["UNSPACED", "VocabularyWords"]
 
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 """Of a character class: scripts without spaces, and Korean, where particles follow a word without one."""
-_LETTER = re.compile(rf"(?![{UNSPACED}])\w")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _SIGNS = (".", ",", "?", "!")
 
 
@@ -33,7 +34,7 @@ class VocabularyWords:
         found = self._going_on.get(token)
         if found is None:
             added = self._decode([*self._letter, token])[len(self._written) :]
-            found = self._going_on[token] = added[:1] in {"", "\ufffd"} or _LETTER.match(added) is not None
+            found = self._going_on[token] = added[:1] in {"", "\ufffd"} or _is_letter(added[0])
         return found
 
     def is_open(self, token: int) -> bool:
@@ -41,10 +42,16 @@ class VocabularyWords:
         found = self._open.get(token)
         if found is None:
             before = self._decode([token, *self._letter]).removesuffix(self._written)
-            found = self._open[token] = _LETTER.match(before[-1:]) is not None
+            found = self._open[token] = before != "" and _is_letter(before[-1])
         return found
 
     def edges(self, tokens: Sequence[int]) -> tuple[bool, bool]:
         """Whether the text of these tokens begins with a letter, and whether it ends with one."""
         text = self._decode(tokens)
-        return _LETTER.match(text) is not None, _LETTER.match(text[-1:]) is not None
+        return text != "" and _is_letter(text[0]), text != "" and _is_letter(text[-1])
+
+
+def _is_letter(character: str) -> bool:
+    """A letter, a digit, or a mark: vowel signs of Indian scripts are marks."""
+    is_part = character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+    return is_part and _UNSPACED.match(character) is None

@@ -78,4 +78,6 @@ def test_scripts_without_spaces_have_no_letters_that_go_on(tmp_path: Path) -> No
     words = VocabularyWords(tokenizer)
     assert words.edges(tokenizer.encode_target("火车")) == (False, False)
     assert words.edges(tokenizer.encode_target("C++")) == (True, False)
+    assert words.edges(tokenizer.encode_target("(हिन्दी")) == (False, True)  # it ends with a vowel sign
+    assert words.edges(()) == (False, False)
     assert words.goes_on(tokenizer.encode_target("é")[0])
