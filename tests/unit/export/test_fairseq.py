@@ -143,6 +143,12 @@ def test_files_that_lie_elsewhere_are_named(tmp_path: Path) -> None:
     assert read_checkpoint(directory, companions=found).config.source_vocabulary == len(SOURCE) + 4
 
 
+def test_a_sentencepiece_model_for_pieces_of_subword_nmt_is_refused(tmp_path: Path) -> None:
+    companions = CompanionFiles(sentencepiece=(tmp_path / "any.model",))
+    with pytest.raises(CheckpointError, match=r"--spm does not fit.*@@"):
+        _ = read_checkpoint(write(tmp_path / "model"), companions=companions).tokenizer_plan
+
+
 def test_dictionaries_without_languages_are_told_apart_by_size(tmp_path: Path) -> None:
     named = {"x": TARGET, "y": SOURCE}
     checkpoint = read_checkpoint(write(tmp_path / "m", dictionaries=named, source_lang=None, target_lang=None, data=""))

@@ -139,6 +139,13 @@ def test_a_vocabulary_that_is_none_is_told_by_its_line(tmp_path: Path) -> None:
         read_checkpoint(directory)
 
 
+def test_two_pieces_with_one_id_are_refused(tmp_path: Path) -> None:
+    directory, _ = write(tmp_path / "model")
+    (directory / "vocab.src.yml").write_text('"</s>": 0\n"<unk>": 1\n"a": 1\n')
+    with pytest.raises(CheckpointError, match=r"vocab\.src\.yml gives one id to two pieces"):
+        read_checkpoint(directory)
+
+
 def replaced(content: bytes, offset: int, form: str, value: int) -> bytes:
     new = struct.pack(form, value)
     return content[:offset] + new + content[offset + len(new) :]

@@ -108,6 +108,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"heads": 3}, "3 heads"),
     ({"heads": None}, "heads"),
     ({"activation": "tanh"}, "'tanh'"),
+    ({"layer_norm_epsilon": -1.0}, "norm_epsilon=-1.0"),
     ({"norm_frist": True}, "norm_frist.* the closest .*norm_first"),
     ({"format": "torch"}, "hugging-face"),
     ({"weights": "../model.pt"}, "must be a path below"),

@@ -107,6 +107,8 @@ class TransformerConfig:
         for name, most in RANGES.items():
             if not 1 <= getattr(self, name) <= most:
                 raise ExportError(f"{name}={getattr(self, name)} must be between 1 and {most}")
+        if not 0.0 < self.norm_epsilon < 1.0:
+            raise ExportError(f"norm_epsilon={self.norm_epsilon} must be between 0 and 1")
         longest = max(self.max_source_positions, self.max_target_positions) + self.position_offset
         if self.positions != "relative" and longest * self.d_model > LARGEST_TABLE:
             raise ExportError(f"{longest} positions of {self.d_model} numbers are more than {LARGEST_TABLE} numbers")

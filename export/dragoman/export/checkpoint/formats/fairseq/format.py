@@ -105,6 +105,8 @@ def _tokenizer(
     )
     codes = find_codes(directories, companions, settings)
     if companions.bpe_codes is not None or any(piece.endswith(MARK) for piece in pieces):
+        if companions.sentencepiece:
+            raise CheckpointError("--spm does not fit: the dictionary has pieces with @@, or --bpe-codes is given, too")
         if codes is None:
             raise _missing("codes of subword-nmt (its dictionary has pieces with @@)", directories, "--bpe-codes")
         return pieces_plan("subword_nmt", vocabularies, tokens, around, {"source_codes": codes}, moses, languages, silent)

@@ -92,6 +92,8 @@ def parse_vocabulary(lines: Iterator[str] | list[str], file: str) -> dict[str, i
         if not found or not re.fullmatch(r"\s*[0-9]{1,9}\s*", index):
             raise CheckpointError(f"{file} is not a vocabulary of Marian: line {number} must be a piece, a colon and its id")
         ids[_scalar(piece.strip(" \t"))] = int(index)
+    if len(set(ids.values())) != len(ids):
+        raise CheckpointError(f"{file} gives one id to two pieces")
     return ids
 
 
