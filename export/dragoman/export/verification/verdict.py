@@ -47,10 +47,12 @@ def verdict(
     if loss > max_quality_loss:
         points = "BLEU" if scored_against == "references" else "chrF"
         listed = ", ".join(f"{name}: {lost:.2f}" for name, lost in losses.items())
+        # on texts of another kind or language a good model loses much: its answers mean nothing there
+        own_texts = "" if scored_against == "references" else ", verify with texts of its kind (--verify-file)"
         raise VerificationError(
             f"{precision}{' with this shortlist' if shortlist else ''} loses {loss:.2f} {points} points against the "
             f"{scored_against} ({listed}), more than --max-quality-loss {max_quality_loss:g}; nothing was written. "
-            f"Choose a higher --precision{', give --shortlist more text' if shortlist else ''} or allow the loss"
+            f"Choose a higher --precision{', give --shortlist more text' if shortlist else ''}{own_texts} or allow the loss"
         )
     return Verification(
         reference=reference,
