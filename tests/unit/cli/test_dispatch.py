@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,13 +25,14 @@ def test_every_command_has_a_summary(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_reader_that_has_seen_enough_is_no_crash() -> None:
     command = [str(Path(sys.executable).with_name("dragoman")), "completion", "zsh"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
-        running.stdout.readline()
-        running.stdout.close()
-        assert running.wait(120) == 1
-        assert running.stderr.read() == b""
+    reader, writer = os.pipe()
+    os.close(reader)  # before anything is written: a pipe would hold all of it, and nobody would notice
+    try:
+        ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=300, check=False)
+    finally:
+        os.close(writer)
+    assert ended.returncode == 1
+    assert ended.stderr == b""
 
 
 def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,6 +30,7 @@ from dragoman.serving.config import ServerConfig
 from dragoman.serving.failures import Failure, outcome_of
 from dragoman.serving.supervisor import parent_watch
 from dragoman.serving.supervisor.backoff import Backoff
+from dragoman.serving.supervisor.core_wait import CoreWait
 from dragoman.serving.supervisor.exposure import require_loopback
 from dragoman.serving.supervisor.heartbeat import PING_INTERVAL_S, Heartbeat, Pong
 from dragoman.serving.supervisor.liveness import AnswerTimes
@@ -109,8 +111,52 @@ class TestHeartbeat:
         assert not idle.is_hung
         assert not busy.is_hung
 
+    def test_the_time_without_a_core_does_not_count(self) -> None:
+        heartbeat = Heartbeat(hang_limit_s=1.0)
+        for _ in range(100):
+            heartbeat.ping_sent()
+            heartbeat.interval_without_core()
+        assert not heartbeat.is_hung
+        for _ in range(100):
+            heartbeat.ping_sent()
+            heartbeat.pong_received(Pong(progress=7, open_requests=1))
+            heartbeat.interval_without_core()
+        assert not heartbeat.is_hung
+        assert self.hang_s(heartbeat) <= 1.0
+
     def test_an_engine_without_step_times_is_understood(self) -> None:
         assert Pong.from_json({"progress": 3, "open_requests": 1}) == Pong(3, 1, 0.0)
+
+
+class TestCoreWait:
+    def write(self, proc: Path, **threads: int) -> None:
+        for thread, waited_ns in threads.items():
+            (proc / "7" / "task" / thread).mkdir(parents=True, exist_ok=True)
+            (proc / "7" / "task" / thread / "schedstat").write_text(f"5 {waited_ns} 3\n")
+
+    def test_is_that_of_the_thread_that_waited_longest(self, tmp_path: Path) -> None:
+        self.write(tmp_path, t7=100, t8=10**9)
+        core_wait = CoreWait(7, tmp_path)
+        self.write(tmp_path, t7=2 * 10**8 + 100, t8=10**9 + 5, t9=10**10)  # t9 is new: nobody knows since when it has waited
+        assert core_wait.since_last_s() == pytest.approx(0.2)
+        assert core_wait.since_last_s() == 0.0
+
+    def test_of_a_process_that_is_gone_is_nothing(self, tmp_path: Path) -> None:
+        assert CoreWait(8, tmp_path).since_last_s() == 0.0
+
+    def test_is_counted_by_this_kernel(self) -> None:
+        """Two busy processes on one core: each waits for the other."""
+        core = min(os.sched_getaffinity(0))
+        busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"]
+        with subprocess.Popen(busy) as one, subprocess.Popen(busy) as other:
+            try:
+                core_wait, deadline_s, waited_s = CoreWait(one.pid), time.monotonic() + 60, 0.0
+                while waited_s < 0.2 and time.monotonic() < deadline_s:
+                    waited_s += core_wait.since_last_s()
+            finally:
+                one.kill()
+                other.kill()
+        assert waited_s >= 0.2
 
 
 class TestAnswerTimes:

@@ -13,6 +13,7 @@ from dragoman.errors import BundleError, ServeError
 from dragoman.serving.ipc.channel import ChannelClosed
 from dragoman.serving.ipc.frames import Frame, Kind, json_frame
 from dragoman.serving.ipc.stream import FrameStream
+from dragoman.serving.supervisor.core_wait import CoreWait
 from dragoman.serving.supervisor.heartbeat import PING_INTERVAL_S, Heartbeat, Pong
 from dragoman.serving.supervisor.parent_watch import watching_parent
 
@@ -23,7 +24,8 @@ class EngineChild:
     """A running engine process.
 
     It answers pings from the same loop that runs the steps, so an answer is progress and silence is a hang; work that
-    is open while no step happens, or that does not come back from its thread, is a hang as well.
+    is open while no step happens, or that does not come back from its thread, is a hang as well. While the machine has no
+    core for it, silence is neither.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, stream: FrameStream, listens_at: Path) -> None:
@@ -71,12 +73,15 @@ class EngineChild:
     async def watch(self, hang_limit_s: float) -> str:
         """Return when the engine is of no more use, with the reason; kills it if it hangs."""
         heartbeat = self._heartbeat = Heartbeat(hang_limit_s)
+        core_wait = CoreWait(self.process.pid)
         listening = asyncio.create_task(self._listen(heartbeat))
         try:
             while not listening.done():
                 heartbeat.ping_sent()
                 self._stream.send(Frame(Kind.PING))
                 await asyncio.wait([listening], timeout=PING_INTERVAL_S)
+                if core_wait.since_last_s() > PING_INTERVAL_S / 2:
+                    heartbeat.interval_without_core()
                 if heartbeat.is_hung:
                     await self.kill()
                     return f"it hung for {heartbeat.limit_s:g} s"

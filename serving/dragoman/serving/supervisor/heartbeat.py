@@ -56,6 +56,11 @@ class Heartbeat:
     def ping_sent(self) -> None:
         self._unanswered += 1
 
+    def interval_without_core(self) -> None:
+        """Since the last ping the engine had no core to answer on: that time says nothing about it."""
+        self._unanswered = max(self._unanswered - 1, 0)
+        self._without_progress = max(self._without_progress - 1, 0)
+
     def pong_received(self, pong: Pong) -> None:
         self._unanswered = 0
         idle_or_moved = pong.open_requests == 0 or pong.progress != self._last.progress
