@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
 import time
@@ -10,6 +11,8 @@ from typing import Any, cast
 from fake_bundle import MANIFEST, VOCABULARY, Letters, fake_bundle
 
 from dragoman.bundle.languages import LanguageResolver
+from dragoman.bundle.tokenizer import Tokenizer
+from dragoman.bundle.words import VocabularyWords
 from dragoman.errors import Overloaded
 from dragoman.serving.engine import Engine, EngineLimits, SessionReply
 from dragoman.serving.in_process import model_facts
@@ -38,7 +41,8 @@ class Server:
         languages: LanguageResolver | None = None,
         wire_limits: Limits | None = None,
     ) -> None:
-        self.engine = engine or Engine(FakeRuntime(VOCABULARY), model_facts(MANIFEST), limits)
+        facts = dataclasses.replace(model_facts(MANIFEST), words=VocabularyWords(cast("Tokenizer", tokenizer or Letters())))
+        self.engine = engine or Engine(FakeRuntime(VOCABULARY), facts, limits)
         self.recorder = Recorder()
         bundle = fake_bundle(
             self.engine, cache_bytes=cache_bytes, tokenizer=tokenizer, languages=languages, limits=wire_limits
