@@ -72,7 +72,8 @@ enum class Activation : std::int64_t {
 };
 constexpr Activation kLastActivation = Activation::kGeluSigmoid;
 
-// A row of floats as lowest + step · integers. They have eight bits, or as many as the processor multiplies without saturating
+// A row of floats as lowest + step · integers. They have eight bits, or as many as the processor multiplies without
+// saturating
 // (`kMostInput`).
 struct QuantisedRow {
   float lowest;

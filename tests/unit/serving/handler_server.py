@@ -41,7 +41,7 @@ class Server:
         languages: LanguageResolver | None = None,
         wire_limits: Limits | None = None,
     ) -> None:
-        facts = dataclasses.replace(model_facts(MANIFEST), words=VocabularyWords(cast("Tokenizer", tokenizer or Letters())))
+        facts = dataclasses.replace(model_facts(MANIFEST), words=VocabularyWords(cast("Tokenizer", Letters())))
         self.engine = engine or Engine(FakeRuntime(VOCABULARY), facts, limits)
         self.recorder = Recorder()
         bundle = fake_bundle(
