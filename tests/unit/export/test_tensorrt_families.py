@@ -26,12 +26,13 @@ SHAPES = {
     "NLLB": ONE_LAYER,
     "BART": ONE_LAYER,
     "mBART-50": ONE_LAYER,
+    "Pegasus": ONE_LAYER,
     "T5": ONE_T5,
     "T5 1.1": ONE_T5,
     "UMT5": ONE_T5,
 }
-"""The other families have the same layers: M2M100, SMALL-100 and Pegasus those of NLLB; mT5, Flan, ByT5 and MADLAD-400 those
-of T5 1.1. Marian's are built in test_tensorrt_graphs, and fp32 engines of all in test_graphs_families."""
+"""The others have the same layers: M2M100 and SMALL-100 those of NLLB; mT5, Flan, ByT5 and MADLAD-400 those of T5 1.1.
+Marian's are built in test_tensorrt_graphs, and fp32 engines of all in test_graphs_families."""
 
 SMALL = EngineLimits(max_batch=2, max_beams=2, cache_buckets=(8,))
 
