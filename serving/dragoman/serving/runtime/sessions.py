@@ -155,5 +155,4 @@ def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
     options.log_severity_level = 3
     # A thread that spins while it waits takes a core from its neighbours, and a decoding step waits often.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if settings.spinning else "0")
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
     return options
