@@ -76,7 +76,7 @@ def rounds(stage: Stage, plan: Plan) -> Iterator[tuple[str, Callable[[], list[Ro
     yield "overload", lambda: [overloaded(stage.server, stage.deaths, plan.overload_seconds)]
     for busy in (False, True):
         for kind in KINDS:
-            yield f"hammer {kind}", lambda kind=kind, busy=busy: [_hammer(stage, plan, kind, busy=busy)]  # type: ignore[misc]
+            yield f"{'busy ' * busy}hammer {kind}", lambda kind=kind, busy=busy: [_hammer(stage, plan, kind, busy=busy)]  # type: ignore[misc]
 
 
 def poisoned(address: str, deaths: Deaths) -> Row:
