@@ -1,4 +1,4 @@
-"""Runs the tests of the native code with sanitizers: `make sanitize`, or `native/sanitize.py TEST…` for some of them.
+"""Runs the native code's tests with sanitizers: `make sanitize`, or `native/sanitize.py TEST…` for some of the operators'.
 
 The custom operators and the Triton backend's EngineClient are compiled with each sanitizer into a temporary directory, and
 the tests run on those libraries in a Python that was started with the sanitizer's runtime. Python, ONNX Runtime and numpy
@@ -7,6 +7,7 @@ are not instrumented. The exit status is that of the first test run that failed 
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -98,10 +99,22 @@ def run(title: str, sanitizer: Sanitizer, tests: list[str]) -> None:
             pytest(sanitizer.processors[0], [str(CLIENT_TESTS)])
 
 
+def named_tests() -> list[str]:
+    """The tests of the command line; anything else ends here, before minutes of compiling."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="a file of tests of the operators, or FILE::TEST")
+    tests: list[str] = parser.parse_args().tests
+    for test in tests:
+        if not (file := Path(test.partition("::")[0])).is_file():
+            parser.error(f"there is no file {file}")
+    return [str(Path(test).resolve()) for test in tests]
+
+
 if __name__ == "__main__":
+    chosen = named_tests()
     try:
-        for each, settings in SANITIZERS.items():
-            run(each, settings, sys.argv[1:])
+        for title, sanitizer in SANITIZERS.items():
+            run(title, sanitizer, chosen)
     except build.CannotBuild as cause:
         sys.exit(str(cause))
     except subprocess.CalledProcessError as failed:

@@ -6,6 +6,7 @@ is 1 when anything was found; nothing is changed.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -44,7 +45,9 @@ def main() -> int:
     if missing := [tool for tool in ("clang-format", "clang-tidy") if shutil.which(tool) is None]:
         print(f"{' and '.join(missing)} not installed (Debian: apt-get install {' '.join(missing)})", file=sys.stderr)
         return 2
-    named = [Path(name).resolve() for name in sys.argv[1:]]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("sources", nargs="*", metavar="FILE", type=Path, help="a C++ source of native/")
+    named = [source.resolve() for source in parser.parse_args().sources]
     formatted = is_formatted(named or sorted(build.HERE.glob("*/**/*.[ch]pp")))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return 0 if all([formatted, *pool.map(check, named or sources())]) else 1

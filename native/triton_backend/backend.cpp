@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kSupervisorVariable = "DRAGOMAN_SUPERVISOR";
 constexpr const char* kDetails = "DETAILS";
+constexpr const char* kOldestTriton = "use Triton 2.39 (23.10) or newer";
 constexpr const char* kUnknown = "an unknown exception in dragoman's backend";
 constexpr double kStartTimeout_s = 3600.0;  // a large model may take long; the supervisor gives up earlier and says why
 
@@ -29,10 +30,10 @@ void check_api_version() {
   const auto version = [](std::uint32_t first, std::uint32_t second) {
     return std::to_string(first) + "." + std::to_string(second);
   };
+  const char* const way_out = major > kApiMajor ? "use an older Triton or a newer dragoman" : kOldestTriton;
   throw std::runtime_error("dragoman's backend needs version " + version(kApiMajor, kApiMinMinor) +
-                           " or a later minor version of Triton's backend API; "
-                           "this Triton has " +
-                           version(major, minor) + ": use Triton 2.39 (23.10) or newer");
+                           " or a later minor version of Triton's backend API; this Triton has " + version(major, minor) +
+                           ": " + way_out);
 }
 
 std::string supervisor_socket() {

@@ -158,6 +158,16 @@ def test_the_error_for_what_is_missing_is_one_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("test_that_is_not_there.py", 2)])
+def test_the_sanitizers_options_are_read_before_anything_is_compiled(argument: str, code: int) -> None:
+    command, environment = (
+        [sys.executable, str(ROOT / "native" / "sanitize.py"), argument],
+        {**os.environ, "CXX": "/nowhere/g++"},
+    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    assert (done.returncode, "usage: sanitize.py" in done.stdout + done.stderr) == (code, True)
+
+
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump")
 @needs_backend
 def test_the_oldest_glibc_is_the_highest_version_that_objdump_lists() -> None:
