@@ -10,7 +10,7 @@ from dragoman.search.greedy import GreedyBatch
 from dragoman.search.hypothesis import Finish, Hypothesis
 from dragoman.search.initial_state import TokenIds
 from dragoman.search.options import DecodingOptions, EarlyStopping
-from dragoman.search.phrases import Words
+from dragoman.search.phrase_table import Words
 
 __all__ = [
     "DecodingOptions",

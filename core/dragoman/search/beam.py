@@ -14,7 +14,8 @@ from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
 from dragoman.search.hypothesis import Hypothesis, common_beginning
 from dragoman.search.initial_state import NO_TOKEN, TokenIds
-from dragoman.search.phrases import Candidate, PhraseTracker, Words
+from dragoman.search.phrase_table import Words
+from dragoman.search.phrases import Candidate, PhraseTracker
 
 __all__ = ["BeamBatch"]
 
@@ -123,13 +124,16 @@ class BeamBatch(SearchBatch):
         self._scored_columns = 0
         if not self._with_phrases:
             return None
-        wanted = [[()] * self.width if tracker is None else tracker.scored_tokens for tracker in self._trackers]
-        most = max(len(tokens) for rows in wanted for tokens in rows)
+        wanted = [(at, tracker.scored_tokens()) for at, tracker in enumerate(self._trackers) if tracker is not None]
+        most = max(len(tokens) for _, rows in wanted for tokens in rows)
         self._scored_columns = -(-most // _SCORED_TOGETHER) * _SCORED_TOGETHER
         if not self._scored_columns:
             return None
-        flat = [[*tokens, *[NO_TOKEN] * (self._scored_columns - len(tokens))] for rows in wanted for tokens in rows]
-        return np.array(flat, np.int64).reshape(self._count, self.width, self._scored_columns)
+        scored = np.full((self._count, self.width, self._scored_columns), NO_TOKEN, np.int64)
+        for at, rows in wanted:
+            for row, tokens in zip(scored[at], rows, strict=True):
+                row[: len(tokens)] = tokens
+        return scored
 
     def _is_individual(self, sequence: int) -> bool:
         return bool(self._options[sequence].must_occur) or super()._is_individual(sequence)
@@ -175,13 +179,12 @@ class BeamBatch(SearchBatch):
     def _constrained_choices(self, live: slice | Ids, tokens: Ids, scores: Scores) -> dict[int, list[Candidate]]:
         """By its place in `live`: what may continue each sequence with phrases, best first."""
         found, behind = {}, tokens.shape[-1] - self._scored_columns
-        sums, every_token = (scores + self._scores[live][:, :, None]).tolist(), tokens.tolist()
+        sums = scores + self._scores[live][:, :, None]
         for at, sequence in enumerate(self._every[live].tolist()):
             if (tracker := self._trackers[sequence]) is not None:
-                ids, own = every_token[at], sums[at]
-                if (need := int(self._need[sequence])) < behind:  # others of the batch need more
-                    ids, own = ([row[:need] + row[behind:] for row in rows] for rows in (ids, own))
-                found[at] = tracker.candidates(ids, own, float(_NEVER / 2))
+                need = min(int(self._need[sequence]), behind)  # others of the batch may need more
+                own = sums[at]
+                found[at] = tracker.candidates(tokens[at, :, :need], own[:, :need], own[:, behind:], float(_NEVER / 2))
         return found
 
     def _take(
@@ -209,12 +212,11 @@ class BeamBatch(SearchBatch):
         tracker, width = self._trackers[sequence], self.width
         if tracker is None:
             raise RuntimeError("the sequence has no phrases")
-        missing = [tracker.missing(state) for _, _, _, state in candidates]
-        whole = [one for one, lacks in zip(candidates, missing, strict=True) if not lacks]
+        whole = [one for one in candidates if one[3] == tracker.most]
         ending = [one for one in whole[:width] if over or one[2] in self._ends]
         if over and not ending and not self._ended[sequence]:
-            fewest = min(missing, default=0)
-            ending = [one for one, lacks in zip(candidates, missing, strict=True) if lacks == fewest][:width]
+            fullest = max((bank for _, _, _, bank in candidates), default=0)
+            ending = [one for one in candidates if one[3] == fullest][:width]
         if ending:
             self._end(sequence, [(np.float32(score), row, token) for score, row, token, _ in ending])
         chosen = tracker.kept(candidates)
@@ -241,7 +243,7 @@ class BeamBatch(SearchBatch):
             return True
         length = len(self._history[sequence][0]) - 1
         room = len(self._ended[sequence][0].tokens) + _LONGER - length
-        best = next((score for score, _, _, state in rows if tracker.missing(state) <= max(room, 0)), None)
+        best = next((score for score, _, _, bank in rows if tracker.most - bank <= max(room, 0)), None)
         divisor = self._divisor[sequence, length - len(options.prefix)]
         return best is not None and bool(best / divisor > self._floor[sequence])
 

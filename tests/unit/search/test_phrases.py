@@ -6,13 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted_model import EOS, VOCABULARY, Decoding, Tokens, alone, logits
 
 from dragoman.errors import InvalidRequest
 from dragoman.search import DecodingOptions, search_batch
-from dragoman.search.phrases import PhraseTable
+from dragoman.search.phrase_table import PhraseTable, Wanted
+from dragoman.search.phrases import PhraseTracker
 from pretend_words import WORDS, has_whole
 
 tokens = st.integers(1, VOCABULARY - 1)
@@ -52,10 +53,10 @@ def test_a_word_that_goes_on_or_began_before_is_not_the_term() -> None:
     table = PhraseTable((), frozenset((0,)), terms=(((4, 7),), ((4, 7, 9),)), words=WORDS)
 
     def bank(*said: int) -> int:
-        state, in_word = 0, False
+        state, in_word = table.start, False
         for token in said:
             state, in_word = table.next(state, token, in_word), WORDS.is_open(token)
-        return table.bank[state]
+        return state.bank
 
     # 3, 6, 9 … go on with a word; behind 5 a word ends.
     assert [bank(4, 7), bank(4, 7, 10), bank(4, 7, 6), bank(4, 7, 6, 10), bank(4, 7, 0)] == [2, 2, 0, 0, 2]
@@ -107,10 +108,10 @@ def test_a_phrase_counts_once_and_the_longest_first() -> None:
     table = PhraseTable((((5,),), ((4, 5),)))
 
     def bank(*said: int) -> int:
-        state = 0
+        state = table.start
         for token in said:
             state = table.next(state, token)
-        return table.bank[state]
+        return state.bank
 
     assert [bank(4), bank(4, 5), bank(4, 5, 6), bank(4, 5, 5), bank(5, 4, 6), bank(5, 4, 5)] == [1, 2, 2, 3, 1, 3]
 
@@ -137,3 +138,56 @@ def test_a_phrase_of_nothing_or_of_unknown_tokens_is_refused(wanted: tuple) -> N
 def test_phrases_need_a_beam() -> None:
     with pytest.raises(InvalidRequest, match="use beam_size=2 or more"):
         DecodingOptions(phrases=(((1,),),))
+
+
+def every_wanted(tracker: PhraseTracker, wanted: Wanted, scores: np.ndarray) -> list:
+    return list(zip(wanted.listed, scores[: len(wanted.tokens)].tolist(), strict=True))
+
+
+many_phrases = st.lists(
+    st.lists(st.lists(tokens, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple), min_size=5, max_size=12
+).map(tuple)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(many_phrases, st.lists(many_phrases, max_size=1), st.integers(2, 3), st.integers(0, 9))
+def test_wanted_tokens_that_are_left_out_change_no_answer(
+    monkeypatch: pytest.MonkeyPatch, wanted: tuple, whole: list, width: int, source: int
+) -> None:
+    terms = whole[0] if whole else ()
+    options = DecodingOptions(beam_size=width, num_hypotheses=2, phrases=wanted, terms=terms, max_length=30)
+    answers = alone(source, options)
+    with monkeypatch.context() as patch:
+        patch.setattr(PhraseTracker, "_likely", every_wanted)
+        assert alone(source, options) == answers
+
+
+def test_of_very_many_wanted_tokens_few_become_candidates() -> None:
+    wanted = tuple(tuple((100 + 4 * phrase + which, 9) for which in range(4)) for phrase in range(64))
+    tracker = PhraseTracker(DecodingOptions(beam_size=16, phrases=wanted), frozenset((EOS,)), 16, None)
+    scored = np.array([row.tolist() for row in tracker.scored_tokens()])
+    assert scored.shape == (16, 256)
+    best = np.tile(np.arange(1, 9), (16, 1))
+    sums = np.random.default_rng(3).normal(-9, 2, (16, 8 + 256)).astype(np.float32)
+    candidates = tracker.candidates(best, sums[:, :8], sums[:, 8:], -1e9)
+    assert len(candidates) == 16 * (8 + 16)
+    assert max(score for score, _, token, _ in candidates if token >= 100) == sums[:, 8:].max()
+
+
+def test_phrases_that_repeat_themselves_are_begun_a_bounded_number_of_times() -> None:
+    table = PhraseTable(tuple(((7,) * (3 + phrase % 60),) * 4 for phrase in range(64)))
+    state, counted = table.start, []
+    for _ in range(200):
+        state = table.next(state, 7)
+        counted.append(sum(map(len, state.begun.values())))
+    assert max(counted) <= 512
+    assert state.bank > 64
+
+
+def test_states_are_not_kept_without_end() -> None:
+    wanted = tuple(((token, token + 1),) for token in range(1, 20))
+    table = PhraseTable(wanted)
+    rng, state = np.random.default_rng(5), table.start
+    for token in rng.integers(1, 22, 5000).tolist():
+        state = table.next(table.start if state.bank == table.most else state, token)
+    assert len(table._states) <= 4096 // len(wanted)

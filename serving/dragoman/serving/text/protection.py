@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.search import DecodingOptions
-from dragoman.search.phrases import Phrases
+from dragoman.search.phrase_table import Phrases
 from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Block, PlainBlock
 from dragoman.serving.text.glossary import Glossary

@@ -1,0 +1,262 @@
+"""How far rows have come with phrases that an answer must have, and what a token does to them.
+
+Nothing is looked at for each phrase in each step: what begins with a token is looked up by the token, and what a row still
+lacks is found with arrays over all phrases, once for rows that have the same ones.
+
+Terms are phrases that must be whole words. A row that goes on with the word of a term that it has just completed, or
+begins one within a word, does not have it.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dragoman.errors import InvalidRequest
+from dragoman.search.constraints import Ids
+
+__all__ = ["PhraseTable", "Phrases", "RowState", "Wanted", "Words", "phrase_table"]
+
+Phrases = tuple[tuple[tuple[int, ...], ...], ...]
+"""Of each phrase its alternatives, of which one must occur: different spellings of it in tokens."""
+
+_Flags = npt.NDArray[np.bool_]
+_Begun = tuple[int, int, int]  # phrase, alternative, number of its tokens
+_count = operator.itemgetter(2)
+
+_MOST_BEGUN = 512
+"""Of a row: as many alternatives as there may be. Only those that repeat themselves are begun more often, such as 7 7 7 7;
+the furthest are kept."""
+
+_KEPT_TOKENS, _KEPT = 4096, 16
+"""Of a table so many states are kept that their wanted tokens are about so many, and so many states at least."""
+
+
+class Words(Protocol):
+    """What is known of the words that tokens are parts of (dragoman.bundle.words has it for a bundle)."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """Tokens that may follow any word: punctuation."""
+
+    def goes_on(self, token: int) -> bool:
+        """Whether this token behind a letter belongs to the same word."""
+
+    def is_open(self, token: int) -> bool:
+        """Whether a term right behind this token would belong to the same word."""
+
+    def edges(self, tokens: Sequence[int]) -> tuple[bool, bool]:
+        """Whether the text of these tokens begins with a letter, and whether it ends with one."""
+
+
+class RowState:
+    """How far a row has come: which phrases it has, and the beginnings of others that its last tokens are."""
+
+    __slots__ = ("bank", "begun", "had", "last", "met", "wanted")
+
+    def __init__(self, met: int, had: int, begun: dict[int, list[_Begun]], last: int) -> None:
+        self.met = met  # a bit for each phrase
+        self.had = had  # tokens of these phrases
+        self.begun = begun  # by the token that they go on with
+        self.last = last  # the bit of a term that its last token completes, if that could become a longer word
+        self.bank = had if last or not begun else had + max(one[2] for many in begun.values() for one in many)
+        """How many phrase tokens it has."""
+        self.wanted: dict[bool, Wanted] = {}  # once it was asked for
+
+
+class Wanted(NamedTuple):
+    """Tokens that would bring a row further, each once."""
+
+    tokens: Ids  # (any number)
+    listed: list[tuple[int, int]]  # each with the bank that it leads to
+    alike: _Flags  # those that lead to the commonest of the banks, and end nothing
+
+
+class PhraseTable:
+    """What a token does to a row, for one set of phrases."""
+
+    def __init__(
+        self, phrases: Phrases, ends: frozenset[int] = frozenset(), terms: Phrases = (), words: Words | None = None
+    ) -> None:
+        """`ends`: tokens that end a row, which so stays where it is. `terms` are phrases that must be whole words."""
+        if terms and words is None:
+            raise InvalidRequest("terms are whole words, of which this search knows nothing; give phrases")
+        self._phrases, self._ends, self._words = (*phrases, *terms), ends, words
+        self._edges = [[(False, False)] * len(alternatives) for alternatives in phrases]
+        if words is not None:
+            self._edges += [[words.edges(tokens) for tokens in alternatives] for alternatives in terms]
+        self._weights = [max(map(len, alternatives)) for alternatives in self._phrases]
+        self.most = sum(self._weights)
+        """The bank of rows that have everything."""
+        self._beginning: dict[int, list[tuple[int, int]]] = defaultdict(list)  # phrase and alternative, by first token
+        self._begins: dict[int, int] = defaultdict(int)  # a bit for each phrase
+        for phrase, alternatives in enumerate(self._phrases):
+            for which, tokens in enumerate(alternatives):
+                self._beginning[tokens[0]].append((phrase, which))
+                self._begins[tokens[0]] |= 1 << phrase
+        self._firsts = _FirstTokens(self._phrases, self._edges, self._weights, self._beginning, ends)
+        self._signs = words.signs if words is not None and terms else ()
+        self.noted = frozenset((*self._begins, *self._signs, *ends))
+        """Tokens after which something may follow in any state that does not follow after others."""
+        self.start = RowState(0, 0, {}, 0)
+        self._next: dict[tuple[RowState, int, bool], RowState] = {}
+        self._states: dict[tuple[int, tuple[_Begun, ...], int], RowState] = {}
+        self._most_kept = max(_KEPT_TOKENS // sum(map(len, self._phrases)), _KEPT)
+
+    def next(self, state: RowState, token: int, in_word: bool = False) -> RowState:
+        """The state of a row after one more token; `in_word`: a word before it may go on with it."""
+        if token in self._ends or not (state.begun or state.last or token in self._begins):
+            return state
+        key = state, token, in_word
+        found = self._next.get(key)
+        if found is None:
+            if len(self._next) >= self._most_kept:
+                self._next.clear()
+                self._states.clear()
+            found = self._next[key] = self._state(*self._after(state, token, in_word))
+        return found
+
+    def _state(self, met: int, had: int, begun: list[_Begun], last: int) -> RowState:
+        key = met, tuple(begun), last
+        found = self._states.get(key)
+        if found is None:
+            by_token: dict[int, list[_Begun]] = {}
+            for one in begun:
+                by_token.setdefault(self._phrases[one[0]][one[1]][one[2]], []).append(one)
+            found = self._states[key] = RowState(met, had, by_token, last)
+        return found
+
+    def is_relevant(self, state: RowState, token: int) -> bool:
+        """Whether something else follows after this token than after most."""
+        return (
+            token in state.begun
+            or bool(self._begins.get(token, 0) & ~state.met)
+            or token in self._ends
+            or (state.last > 0 and token in self._signs)
+        )
+
+    def goes_on(self, token: int) -> bool:
+        """Whether a token behind a term makes it a longer word."""
+        return self._words is not None and token not in self._ends and self._words.goes_on(token)
+
+    def wanted(self, state: RowState, in_word: bool) -> Wanted:
+        """A phrase that was begun is gone on with; only otherwise others are begun. A row with a term can end its word."""
+        found = state.wanted.get(in_word)
+        if found is None:
+            found = state.wanted[in_word] = _told(self._banks(state, in_word), self._ends)
+        return found
+
+    def _banks(self, state: RowState, in_word: bool) -> dict[int, int]:
+        """The bank that each wanted token leads to."""
+        if state.begun and not state.last:
+            return {token: self._bank(state, token, in_word) for token in state.begun}
+        firsts, missing = self._firsts, self._firsts.missing(state.met)
+        at = firsts.begin_any(missing).nonzero()[0]
+        banks = (state.had + firsts.gains(missing, in_word)[at]).tolist()
+        found = dict(zip(firsts.tokens[at].tolist(), banks, strict=True))
+        if state.last:  # tokens that go on with the term's word take the term away
+            found.update((token, state.had) for token in (*self._signs, *self._ends) if token not in found)
+            found.update((token, self._bank(state, token, in_word)) for token in found if self.goes_on(token))
+        return found
+
+    def _bank(self, state: RowState, token: int, in_word: bool) -> int:
+        """That of the state after one more token."""
+        if token in self._ends:
+            return state.bank
+        _, had, begun, last = self._after(state, token, in_word)
+        return had if last else had + max(map(_count, begun), default=0)
+
+    def _after(self, state: RowState, token: int, in_word: bool) -> tuple[int, int, list[_Begun], int]:
+        """What a row has met, the tokens of that, what it has begun, and `last`.
+
+        A token that completes phrases gives the row the longest; no token counts for two.
+        """
+        goes_on = state.last > 0 and self.goes_on(token)
+        met, had = state.met, state.had
+        if goes_on:
+            met, had = met ^ state.last, had - self._weights[state.last.bit_length() - 1]
+        going_on: Iterable[_Begun] = state.begun.get(token, ()) if goes_on or not state.last else ()
+        begun = [(phrase, which, count + 1) for phrase, which, count in going_on]
+        begun += (
+            (phrase, which, 1)
+            for phrase, which in self._beginning.get(token, ())
+            if not met >> phrase & 1 and not (in_word and self._edges[phrase][which][0])
+        )
+        complete = [one for one in begun if one[2] == len(self._phrases[one[0]][one[1]])]
+        if not complete:
+            return met, had, self._furthest(begun), 0
+        phrase, which, _ = max(complete, key=lambda one: (one[2], -one[0]))
+        met, had = met | 1 << phrase, had + self._weights[phrase]
+        if not self._edges[phrase][which][1]:
+            return met, had, [], 0
+        # The word may still go on, and be that of a longer term.
+        whole = set(complete)
+        return met, had, self._furthest([one for one in begun if one not in whole]), 1 << phrase
+
+    @staticmethod
+    def _furthest(begun: list[_Begun]) -> list[_Begun]:
+        return sorted(begun if len(begun) <= _MOST_BEGUN else heapq.nlargest(_MOST_BEGUN, begun, key=_count))
+
+
+class _FirstTokens:
+    """The first tokens of all alternatives, each once; arrays of the alternatives (alternatives,) are in their order."""
+
+    def __init__(
+        self,
+        phrases: Phrases,
+        edges: list[list[tuple[bool, bool]]],
+        weights: list[int],
+        beginning: dict[int, list[tuple[int, int]]],
+        ends: frozenset[int],
+    ) -> None:
+        every = [one for those in beginning.values() for one in those]
+        self._count = len(phrases)
+        self._weights = np.array([0, *weights[::-1]], np.int64)  # by rank
+        self.tokens: Ids = np.array(list(beginning), np.int64)  # (tokens,)
+        self._starts = np.cumsum([0, *map(len, beginning.values())])[:-1]  # of each token's alternatives
+        self._phrase = np.array([phrase for phrase, _ in every], np.int64)
+        self._begins: _Flags = np.array([token not in ends for token, those in beginning.items() for _ in those], np.bool_)
+        self._begins_in_word: _Flags = self._begins & ~np.array(
+            [edges[phrase][which][0] for phrase, which in every], np.bool_
+        )
+        # Those of one token complete their phrase at once; of several phrases the first is completed.
+        single = [len(phrases[phrase][which]) == 1 for phrase, which in every]
+        self._rank = np.where(single, self._count - self._phrase, 0)
+
+    def missing(self, met: int) -> _Flags:
+        """(alternatives,): those of phrases that are not met."""
+        bits = np.frombuffer(met.to_bytes(-(-self._count // 8), "little"), np.uint8)
+        flags: _Flags = np.unpackbits(bits, bitorder="little")[self._phrase] == 0
+        return flags
+
+    def begin_any(self, missing: _Flags) -> _Flags:
+        """(tokens,): those that some missing alternative begins with."""
+        found: _Flags = np.logical_or.reduceat(missing, self._starts)
+        return found
+
+    def gains(self, missing: _Flags, in_word: bool) -> Ids:
+        """(tokens,): by how much each brings a row further that has begun nothing."""
+        usable = missing & (self._begins_in_word if in_word else self._begins)
+        rank = np.maximum.reduceat(np.where(usable, self._rank, 0), self._starts)
+        return np.where(rank > 0, self._weights[rank], np.logical_or.reduceat(usable, self._starts))
+
+
+def _told(banks: dict[int, int], ends: frozenset[int]) -> Wanted:
+    commonest = max(Counter(banks.values()).items(), key=operator.itemgetter(1), default=(0, 0))[0]
+    alike = [bank == commonest and token not in ends for token, bank in banks.items()]
+    return Wanted(np.array(list(banks), np.int64), list(banks.items()), np.array(alike, np.bool_))
+
+
+@functools.lru_cache(maxsize=64)
+def phrase_table(phrases: Phrases, ends: frozenset[int], terms: Phrases, words: Words | None) -> PhraseTable:
+    """Sequences with the same phrases, such as a request that comes again, share what was found out about them."""
+    return PhraseTable(phrases, ends, terms, words)
