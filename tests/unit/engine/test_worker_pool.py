@@ -168,6 +168,38 @@ def test_a_batch_that_breaks_fails_alone() -> None:
     check_invariants(engine)
 
 
+class CountedRuntime(FakeRuntime):
+    """Counts quanta: each computes once."""
+
+    def __init__(self) -> None:
+        super().__init__(MODEL.target_vocabulary, calls_at_once=2)
+        self.quanta = 0
+        self.computing = self
+
+    def __enter__(self) -> None:
+        self.quanta += 1
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+def test_slots_that_sequences_did_not_need_end_no_quantum_of_the_next() -> None:
+    """They would have been full then; a quantum costs as much as several steps of a small model."""
+
+    def quanta_of(engine: Engine, runtime: CountedRuntime, source: tuple[int, ...]) -> int:
+        before = runtime.quanta
+        engine.submit(Sequence(source, DecodingOptions(max_length=20), owner="one"))
+        answers_of(engine)
+        return runtime.quanta - before
+
+    used = CountedRuntime()
+    engine = Engine(used, MODEL)
+    for first in range(3, 13):
+        fresh = CountedRuntime()
+        alone = quanta_of(Engine(fresh, MODEL), fresh, (first, 4, 5))
+        assert quanta_of(engine, used, (first, 4, 5)) == alone > 0
+
+
 def test_the_wakeup_fd_can_be_read_when_a_quantum_has_ended_and_not_before() -> None:
     may_step = threading.Event()
     engine = Engine(WatchedRuntime(lambda: may_step.wait(PATIENCE_S) and None), MODEL)

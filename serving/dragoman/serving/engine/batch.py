@@ -125,6 +125,8 @@ class DecodingBatch:
     @property
     def is_full(self) -> bool:
         """Whether a sequence needs more slots than it has reserved for the next step."""
+        if self._steps >= self._full_at:
+            self._find_full()  # the sequence that would have been full may have left
         return self._steps >= self._full_at
 
     def grow(self) -> None:
@@ -186,8 +188,7 @@ class DecodingBatch:
                     quantum.steps += 1
                     now_s = clock()
                     self._note_first_tokens(now_s)
-                    is_full = self._steps >= self._full_at
-                    if quantum.done or self.recalled or self.streams or is_full or now_s - began_s >= max_s:
+                    if quantum.done or self.recalled or self.streams or self.is_full or now_s - began_s >= max_s:
                         break
         except Exception as error:  # whatever a library raises: it becomes the answer of every sequence here
             quantum.error = error
