@@ -30,11 +30,11 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values), len(values))
 
 
-def ratios(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
-    """How many times faster we were, round by round: both sides of a round saw the same machine."""
-    if len(theirs) != len(ours):
-        raise ValueError(f"{len(theirs)} rounds against {len(ours)}: rounds are compared in pairs")
-    return spread([their / our for their, our in zip(theirs, ours, strict=True)])
+def ratios(baseline: Sequence[float], measured: Sequence[float]) -> Spread:
+    """How many times the measured value the baseline is, round by round: both sides of a round saw the same machine."""
+    if len(baseline) != len(measured):
+        raise ValueError(f"{len(baseline)} rounds against {len(measured)}: rounds are compared in pairs")
+    return spread([one / other for one, other in zip(baseline, measured, strict=True)])
 
 
 def geometric_mean(values: Iterable[float]) -> float:

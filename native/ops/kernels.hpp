@@ -73,8 +73,7 @@ enum class Activation : std::int64_t {
 constexpr Activation kLastActivation = Activation::kGeluSigmoid;
 
 // A row of floats as lowest + step · integers. They have eight bits, or as many as the processor multiplies without
-// saturating
-// (`kMostInput`).
+// saturating (`kMostInput`).
 struct QuantisedRow {
   float lowest;
   float step;

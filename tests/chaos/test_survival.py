@@ -50,7 +50,7 @@ def send_many(caller: Caller, count: int) -> list[grpc.Future]:
 
 
 def outcomes(futures: list[grpc.Future], timeout_s: float = 120) -> list[str]:
-    """`ok`, or the code of our own that each request ended with."""
+    """`ok`, or the error code with which each request ended."""
     found = []
     for future in futures:
         error = future.exception(timeout=timeout_s)

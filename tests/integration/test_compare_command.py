@@ -44,10 +44,10 @@ def test_a_bundle_and_the_same_model_in_ctranslate2_agree(reference_bundle: Path
     figures = json.loads(done.stdout)
     assert (figures["lines"], figures["rounds"]) == (len(SENTENCES), 2)
     assert figures["agreement"] >= 0.75  # the two end a beam search at different times
-    assert figures["theirs"]["name"].endswith("float32")
+    assert figures["ctranslate2"]["name"].endswith("float32")
     assert figures["speed_ratio"] > 0
-    assert figures["ours"]["peak_bytes"] > figures["theirs"]["peak_bytes"] > 10e6
-    assert figures["ours"]["bleu"] is not None
+    assert figures["dragoman"]["peak_bytes"] > figures["ctranslate2"]["peak_bytes"] > 10e6
+    assert figures["dragoman"]["bleu"] is not None
     assert "CTranslate2" in page.read_text(encoding="utf-8")
 
 

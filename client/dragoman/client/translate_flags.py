@@ -36,59 +36,63 @@ def add_translate_flags(parser: argparse.ArgumentParser) -> None:
     add_language_flags(parser)
     add_task_flags(parser)
     add_text_flags(parser)
-    search = parser.add_argument_group("search (default: the model's own settings)")
-    search.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
-    search.add_argument("--n-best", type=at_least_one, metavar="N", help="print the N best translations with their scores")
-    search.add_argument(
+    _add_search_flags(parser.add_argument_group("search (default: the model's own settings)"))
+    _add_output_flags(parser.add_argument_group("input and output"))
+    add_tls_flags(parser)
+
+
+def _add_search_flags(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--beam", type=at_least_one, metavar="N", help=f"beam size (with --n-best: at least {_USUAL_BEAM})")
+    group.add_argument("--n-best", type=at_least_one, metavar="N", help="print the N best translations with their scores")
+    group.add_argument(
         "--length-penalty",
         type=float,
         metavar="X",
         help="exponent of the length in scores; above 1 prefers long translations",
     )
-    search.add_argument("--max-length", type=at_least_one, metavar="N", help="maximum number of target tokens")
-    search.add_argument("--prefix", metavar="TEXT", help="text with which the translation must begin")
-    search.add_argument(
+    group.add_argument("--max-length", type=at_least_one, metavar="N", help="maximum number of target tokens")
+    group.add_argument("--prefix", metavar="TEXT", help="text with which the translation must begin")
+    group.add_argument(
         "--split",
         choices=get_args(Segmentation),
         help="unit of translation (default: the one that the model was trained on)",
     )
-    search.add_argument(
+    group.add_argument(
         "--on-suspicion",
         choices=("ignore", "report", "retry"),
         help="for translations that are too short, too long or repetitive: ignore, report in --json, or translate again "
         "(default: ignore)",
     )
-    search.add_argument(
+    group.add_argument(
         "--decoding", choices=("server", "client"), default="server", help="where the search runs (default: server)"
     )
-    output = parser.add_argument_group("input and output")
-    output.add_argument("--input", type=Path, metavar="FILE", help="translate a UTF-8 file, line by line or as a document")
-    output.add_argument("--output", type=Path, metavar="FILE", help="write to this file; an interrupted run is resumed")
-    output.add_argument(
+
+
+def _add_output_flags(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--input", type=Path, metavar="FILE", help="translate a UTF-8 file, line by line or as a document")
+    group.add_argument("--output", type=Path, metavar="FILE", help="write to this file; an interrupted run is resumed")
+    group.add_argument(
         "--document",
         action=argparse.BooleanOptionalAction,
         help="translate --input by paragraphs instead of lines (default for .html, .xml, .md and .srt)",
     )
-    output.add_argument("--restart", action="store_true", help="start over instead of resuming")
-    output.add_argument("--stream", action="store_true", help="print the translation while it is generated")
-    output.add_argument(
-        "--align", action="store_true", help="append a tab and the word alignment in Pharaoh format: 0-0 1-2"
-    )
-    output.add_argument(
+    group.add_argument("--restart", action="store_true", help="start over instead of resuming")
+    group.add_argument("--stream", action="store_true", help="print the translation while it is generated")
+    group.add_argument("--align", action="store_true", help="append a tab and the word alignment in Pharaoh format: 0-0 1-2")
+    group.add_argument(
         "--alternatives-at",
         type=_places,
         metavar="N[,N…]",
         help="also print the tokens that could stand at these characters of the translation, counted from 0",
     )
-    output.add_argument("--num-alternatives", type=at_least_one, metavar="N", help="tokens per position (default: 5)")
-    output.add_argument("--json", action="store_true", help="print one JSON object per text, with scores and timings")
-    output.add_argument(
+    group.add_argument("--num-alternatives", type=at_least_one, metavar="N", help="tokens per position (default: 5)")
+    group.add_argument("--json", action="store_true", help="print one JSON object per text, with scores and timings")
+    group.add_argument(
         "--timeout",
         type=above_zero,
         metavar="SECONDS",
         help="time limit of each request (default: 30; 120 for files and pipes)",
     )
-    add_tls_flags(parser)
 
 
 def check_flags(arguments: argparse.Namespace) -> None:

@@ -94,17 +94,17 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as ends:
         peer = PeerSide(settings)
         ends.callback(peer.close)
-        ours = BundleSide(arguments.bundle, settings.threads, arguments.beam, flags=flags)
-        ends.callback(ours.close)
+        dragoman = BundleSide(arguments.bundle, settings.threads, arguments.beam, flags=flags)
+        ends.callback(dragoman.close)
         peer.translate(texts[:1])
         rounds: list[tuple[Run, Run]] = []
         for at in range(arguments.rounds):  # by turns, and who is first changes
             if at % 2:
-                theirs = peer.translate(texts)
-                rounds.append((ours.translate(texts), theirs))
+                ctranslate2 = peer.translate(texts)
+                rounds.append((dragoman.translate(texts), ctranslate2))
             else:
-                rounds.append((ours.translate(texts), peer.translate(texts)))
-        names = (f"{ours.name} {manifest.precision}", peer.name)
+                rounds.append((dragoman.translate(texts), peer.translate(texts)))
+        names = (f"{dragoman.name} {manifest.precision}", peer.name)
     described = {
         "beam": str(settings.beam_size),
         "length penalty": f"{settings.length_penalty:g}",

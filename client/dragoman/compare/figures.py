@@ -31,8 +31,8 @@ class Difference:
 
     line: int
     source: str
-    ours: str
-    theirs: str
+    dragoman: str
+    ctranslate2: str
     reference: str | None = None
 
 
@@ -40,8 +40,8 @@ class Difference:
 class Comparison:
     """`speed_ratio` above 1: the bundle is faster; the median of the rounds, and the least and greatest of them."""
 
-    ours: SideFigures
-    theirs: SideFigures
+    dragoman: SideFigures
+    ctranslate2: SideFigures
     lines: int
     rounds: int
     identical: int
@@ -70,18 +70,20 @@ def compared(
     settings: dict[str, str],
 ) -> Comparison:
     """The figures of interleaved rounds; texts are those of the first."""
-    first_ours, first_theirs = rounds[0]
-    pairs = list(zip(sources, first_ours.texts, first_theirs.texts, strict=True))
-    ratios = tuple(theirs.seconds / ours.seconds for ours, theirs in rounds)
-    ours, theirs = (_side(name, [one[at] for one in rounds], len(sources), references) for at, name in enumerate(names))
-    memory = ours.peak_bytes / theirs.peak_bytes if ours.peak_bytes and theirs.peak_bytes else None
+    first_dragoman, first_ctranslate2 = rounds[0]
+    pairs = list(zip(sources, first_dragoman.texts, first_ctranslate2.texts, strict=True))
+    ratios = tuple(ctranslate2.seconds / dragoman.seconds for dragoman, ctranslate2 in rounds)
+    dragoman, ctranslate2 = (
+        _side(name, [one[at] for one in rounds], len(sources), references) for at, name in enumerate(names)
+    )
+    memory = dragoman.peak_bytes / ctranslate2.peak_bytes if dragoman.peak_bytes and ctranslate2.peak_bytes else None
     return Comparison(
-        ours=ours,
-        theirs=theirs,
+        dragoman=dragoman,
+        ctranslate2=ctranslate2,
         lines=len(sources),
         rounds=len(rounds),
         identical=sum(one == other for _, one, other in pairs),
-        chrf_between=_quality(first_ours.texts, first_theirs.texts)[1],
+        chrf_between=_quality(first_dragoman.texts, first_ctranslate2.texts)[1],
         speed_ratio=statistics.median(ratios),
         speed_ratios=ratios,
         memory_ratio=memory,

@@ -18,7 +18,7 @@ MOST_WORDS = 400
 """Of a line, that are compared one by one: longer ones are shown without marks."""
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|\s+|[^\w\s]")
 """Scripts that are written without spaces fall into characters."""
-OURS, THEIRS = "dragoman", "CTranslate2"
+DRAGOMAN, CTRANSLATE2 = "dragoman", "CTranslate2"
 
 
 def as_page(found: Comparison) -> str:
@@ -34,13 +34,14 @@ def as_page(found: Comparison) -> str:
         *_differences(found),
         f"<footer>{escaped(notes)}</footer>",
     ]
-    return document(f"{OURS} beside {THEIRS}", "\n".join(parts), package="dragoman.compare")
+    return document(f"{DRAGOMAN} beside {CTRANSLATE2}", "\n".join(parts), package="dragoman.compare")
 
 
 def _header(found: Comparison) -> str:
     settings = " · ".join(f"{name} {value}" for name, value in found.settings.items())
-    names = f"{found.ours.name} and {found.theirs.name}, {counted(found.lines, 'line')}"
-    return f'<h1>{OURS} beside {THEIRS}</h1><p class="facts">{escaped(names)}</p><p class="facts">{escaped(settings)}</p>'
+    names = f"{found.dragoman.name} and {found.ctranslate2.name}, {counted(found.lines, 'line')}"
+    facts = "".join(f'<p class="facts">{escaped(fact)}</p>' for fact in (names, settings))
+    return f"<h1>{DRAGOMAN} beside {CTRANSLATE2}</h1>{facts}"
 
 
 def _tiles(found: Comparison) -> Iterator[str]:
@@ -50,9 +51,9 @@ def _tiles(found: Comparison) -> Iterator[str]:
     yield _tile("equal lines", f"{found.agreement:.1%}", f"{found.identical} of {found.lines}")
     if found.chrf_between is not None:
         yield _tile("chrF between the two", f"{found.chrf_between:.1f}", "100: the same text")
-    if found.ours.bleu is not None and found.theirs.bleu is not None:
-        difference = found.ours.bleu - found.theirs.bleu
-        sides = f"{found.ours.bleu:.1f} and {found.theirs.bleu:.1f}"
+    if found.dragoman.bleu is not None and found.ctranslate2.bleu is not None:
+        difference = found.dragoman.bleu - found.ctranslate2.bleu
+        sides = f"{found.dragoman.bleu:.1f} and {found.ctranslate2.bleu:.1f}"
         yield _tile("BLEU", f"{difference:+.1f}", sides, ahead=_ahead(difference, 0.0))
     if found.memory_ratio is not None:
         yield _tile("memory", f"{found.memory_ratio:.2f}x", "with Triton and the server")
@@ -67,12 +68,12 @@ def _tile(name: str, value: str, note: str, *, ahead: str = "") -> str:
 
 
 def _bars(found: Comparison) -> Iterator[str]:
-    ours, theirs = found.ours, found.theirs
-    yield _bar("lines per second", "more is better", (ours.lines_per_s, theirs.lines_per_s), "{:.1f}", found)
-    if ours.peak_bytes is not None and theirs.peak_bytes is not None:
-        sizes = (ours.peak_bytes / 1e6, theirs.peak_bytes / 1e6)
+    dragoman, ctranslate2 = found.dragoman, found.ctranslate2
+    yield _bar("lines per second", "more is better", (dragoman.lines_per_s, ctranslate2.lines_per_s), "{:.1f}", found)
+    if dragoman.peak_bytes is not None and ctranslate2.peak_bytes is not None:
+        sizes = (dragoman.peak_bytes / 1e6, ctranslate2.peak_bytes / 1e6)
         yield _bar("peak memory", "less is better", sizes, "{:.0f} MB", found)
-    for name, one, other in (("BLEU", ours.bleu, theirs.bleu), ("chrF", ours.chrf, theirs.chrf)):
+    for name, one, other in (("BLEU", dragoman.bleu, ctranslate2.bleu), ("chrF", dragoman.chrf, ctranslate2.chrf)):
         if one is not None and other is not None:
             yield _bar(name, "against the references", (one, other), "{:.2f}", found)
 
@@ -80,7 +81,10 @@ def _bars(found: Comparison) -> Iterator[str]:
 def _bar(name: str, note: str, values: tuple[float, float], form: str, found: Comparison) -> str:
     """Both from zero, so that lengths are in the ratio of the values."""
     longest = max(*values, 1e-9)
-    sides: Sequence[tuple[SideFigures, str, str]] = ((found.ours, OURS, "ours"), (found.theirs, THEIRS, "theirs"))
+    sides: Sequence[tuple[SideFigures, str, str]] = (
+        (found.dragoman, DRAGOMAN, "dragoman"),
+        (found.ctranslate2, CTRANSLATE2, "ctranslate2"),
+    )
     rows = "".join(
         f'<span title="{escaped(side.name)}">{label}</span>'
         f'<div class="{kind}"><i style="width:{80 * value / longest:.1f}%"></i>{form.format(value)}</div>'
@@ -101,19 +105,20 @@ def _differences(found: Comparison) -> Iterator[str]:
 
 
 def _difference(one: Difference) -> str:
-    ours, theirs = _marked(one.ours, one.theirs)
+    dragoman, ctranslate2 = _marked(one.dragoman, one.ctranslate2)
     reference = "" if one.reference is None else f"<dt>reference</dt><dd>{escaped(one.reference)}</dd>"
     return (
         f'<dl class="difference"><dt>line {one.line}</dt><dd class="source">{escaped(one.source)}</dd>'
-        f'<dt>{OURS}</dt><dd class="ours">{ours}</dd><dt>{THEIRS}</dt><dd class="theirs">{theirs}</dd>{reference}</dl>'
+        f'<dt>{DRAGOMAN}</dt><dd class="dragoman">{dragoman}</dd>'
+        f'<dt>{CTRANSLATE2}</dt><dd class="ctranslate2">{ctranslate2}</dd>{reference}</dl>'
     )
 
 
-def _marked(ours: str, theirs: str) -> tuple[str, str]:
+def _marked(dragoman: str, ctranslate2: str) -> tuple[str, str]:
     """Both texts with what the other does not have in <mark>."""
-    one, other = WORD.findall(ours), WORD.findall(theirs)
+    one, other = WORD.findall(dragoman), WORD.findall(ctranslate2)
     if max(len(one), len(other)) > MOST_WORDS:
-        return escaped(ours), escaped(theirs)
+        return escaped(dragoman), escaped(ctranslate2)
     left, right = list[str](), list[str]()
     for what, a, b, c, d in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
         for words, into in ((one[a:b], left), (other[c:d], right)):

@@ -16,7 +16,7 @@ def as_table(found: Comparison) -> Table:
         title=f"{counted(found.lines, 'line')}, {counted(found.rounds, 'interleaved round')}", title_justify="left"
     )
     table.add_column("")
-    for side in (found.ours, found.theirs):
+    for side in (found.dragoman, found.ctranslate2):
         table.add_column(side.name, justify="right")
     for row in _rows(found):
         table.add_row(*row)
@@ -26,13 +26,13 @@ def as_table(found: Comparison) -> Table:
 
 
 def _rows(found: Comparison) -> list[tuple[str, str, str]]:
-    sides: tuple[SideFigures, SideFigures] = (found.ours, found.theirs)
+    sides: tuple[SideFigures, SideFigures] = (found.dragoman, found.ctranslate2)
     rows = [
         ("seconds", *(f"{side.seconds:.2f}" for side in sides)),
         ("lines/s", *(f"{side.lines_per_s:.1f}" for side in sides)),
     ]
     rows.append(("peak memory, MB", *("–" if side.peak_bytes is None else f"{side.peak_bytes / 1e6:.0f}" for side in sides)))
-    if found.ours.bleu is not None:
+    if found.dragoman.bleu is not None:
         rows.append(("BLEU", *(f"{side.bleu:.2f}" for side in sides)))
         rows.append(("chrF", *(f"{side.chrf:.2f}" for side in sides)))
     return [(name, one, other) for name, one, other in rows]

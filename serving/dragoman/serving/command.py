@@ -7,17 +7,15 @@ import asyncio
 import re
 import secrets
 from pathlib import Path
-from typing import get_args
 
 from dragoman import native
 from dragoman.bundle.manifest import read_manifest
 from dragoman.errors import ServeError, UsageError
-from dragoman.serving.argument_types import address, address_or_off, count, gpu_number, seconds, size
 from dragoman.serving.config import BundleSpec, ServerConfig, Timeouts
 from dragoman.serving.console import Console
 from dragoman.serving.logs import configure_logging
 from dragoman.serving.process.settings import EngineOptions
-from dragoman.serving.runtime.settings import Device
+from dragoman.serving.serve_flags import add_serve_flags
 from dragoman.serving.supervisor.ports import free_port, require_free
 from dragoman.serving.supervisor.supervisor import Supervisor
 from dragoman.serving.text.glossary import read_glossary
@@ -43,133 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Define the arguments."""
     parser.epilog = _EXAMPLES
-    limits, timeouts = Limits(), Timeouts()
-    add = parser.add_argument
-    add(
-        "--bundle",
-        action="append",
-        metavar="[NAME=]PATH",
-        help="bundle to serve, under the name NAME (default: the model's); may be given several times",
-    )
-    add(
-        "--glossary",
-        action="append",
-        metavar="NAME=FILE.tsv",
-        help="glossary that requests may name: a term, a tab and its translation per line; may be given several times",
-    )
-    listen = parser.add_argument_group("addresses (loopback by default; port 0 takes a free one)")
-    listen.add_argument(
-        "--grpc-address",
-        type=address,
-        default=Address("127.0.0.1", 8001),
-        metavar="HOST:PORT",
-        help="where callers connect (default: %(default)s)",
-    )
-    listen.add_argument(
-        "--metrics-address",
-        type=address_or_off,
-        default=Address("127.0.0.1", 8002),
-        metavar="HOST:PORT|off",
-        help="Prometheus metrics at /metrics (default: %(default)s)",
-    )
-    listen.add_argument(
-        "--http-address", type=address_or_off, metavar="HOST:PORT|off", help="Triton's HTTP API (default: off)"
-    )
-    listen.add_argument(
-        "--allow-remote", action="store_true", help="let the embedded Triton listen on other addresses than loopback"
-    )
-    room = parser.add_argument_group("limits and resources")
-    room.add_argument(
-        "--device",
-        choices=get_args(Device),
-        default="cpu",
-        help="what computes: the CPU, TensorRT with the bundle's engines, or ONNX Runtime's CUDA provider (default: cpu)",
-    )
-    room.add_argument("--gpu", type=gpu_number, metavar="N", help="number of the GPU (default: 0)")
-    room.add_argument(
-        "--engines",
-        type=count,
-        default=1,
-        metavar="N",
-        help="engine processes per bundle, which share the load (default: 1)",
-    )
-    room.add_argument(
-        "--threads", type=count, metavar="N", help="compute threads per engine (default: all cores; int8: all but one)"
-    )
-    room.add_argument(
-        "--max-batch", type=count, metavar="ROWS", help="rows decoded together; a beam size of 4 takes four (default: 128)"
-    )
-    room.add_argument(
-        "--max-queue", type=count, metavar="N", help="sentences that may wait; more are refused at once (default: 1024)"
-    )
-    room.add_argument("--max-sessions", type=count, metavar="N", help="open client-driven sessions (default: 64)")
-    room.add_argument("--max-memory", type=size, metavar="SIZE", help="refuse to start if a bundle may need more, e.g. 2G")
-    room.add_argument(
-        "--max-beam-size",
-        type=count,
-        default=limits.max_beam_size,
-        metavar="N",
-        help="largest beam size of a request (default: %(default)s)",
-    )
-    room.add_argument(
-        "--max-texts", type=count, default=limits.max_texts, metavar="N", help="texts in a request (default: %(default)s)"
-    )
-    room.add_argument(
-        "--max-text-bytes",
-        type=size,
-        default=limits.max_text_bytes,
-        metavar="SIZE",
-        help="length of a text (default: %(default)s bytes)",
-    )
-    room.add_argument(
-        "--response-cache",
-        type=size,
-        default=32 << 20,
-        metavar="SIZE",
-        help="memory for repeated texts; 0 turns it off (default: 32M)",
-    )
-    access = parser.add_argument_group("access control")
-    access.add_argument("--tls-certificate", type=Path, metavar="PEM", help="serve gRPC with TLS and this certificate")
-    access.add_argument("--tls-key", type=Path, metavar="PEM", help="private key of --tls-certificate")
-    access.add_argument("--tls-client-roots", type=Path, metavar="PEM", help="require client certificates signed by these")
-    access.add_argument(
-        "--tls-server-name",
-        default="localhost",
-        metavar="NAME",
-        help="a name in the certificate, for the health probe (default: %(default)s)",
-    )
-    access.add_argument(
-        "--admin-token-file", type=Path, metavar="FILE", help="open Triton's admin endpoints to callers that send this token"
-    )
-    life = parser.add_argument_group("life cycle")
-    life.add_argument(
-        "--start-timeout",
-        type=seconds,
-        default=timeouts.start_s,
-        metavar="S",
-        help="until the server must be ready (default: %(default)g)",
-    )
-    life.add_argument(
-        "--hang-timeout",
-        type=seconds,
-        default=timeouts.hang_s,
-        metavar="S",
-        help="replace an engine that is silent for this long (default: %(default)g; more if its steps are slow)",
-    )
-    life.add_argument(
-        "--drain-timeout",
-        type=seconds,
-        default=timeouts.drain_s,
-        metavar="S",
-        help="for admitted requests after SIGTERM or Ctrl-C (default: %(default)g)",
-    )
-    life.add_argument(
-        "--log-level",
-        choices=["debug", "info", "warning", "error"],
-        default="info",
-        help="least severe lines that are logged (default: %(default)s)",
-    )
-    life.add_argument("--log-requests", action="store_true", help="log a line for each request (never its text)")
+    add_serve_flags(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

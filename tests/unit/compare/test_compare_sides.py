@@ -24,9 +24,11 @@ SOURCES = ("eins", "zwei", "drei <b>")
 
 
 def found(references: tuple[str, ...] | None = None) -> Comparison:
-    ours = [Run(("one", "two", "three"), seconds, 200) for seconds in (1.0, 2.0, 4.0)]
-    theirs = [Run(("one", "two", "<i>3</i>"), seconds, 100) for seconds in (2.0, 2.0, 4.0)]
-    return compared(("ours", "theirs"), list(zip(ours, theirs, strict=True)), SOURCES, references, {"beam": "4"})
+    dragoman = [Run(("one", "two", "three"), seconds, 200) for seconds in (1.0, 2.0, 4.0)]
+    ctranslate2 = [Run(("one", "two", "<i>3</i>"), seconds, 100) for seconds in (2.0, 2.0, 4.0)]
+    return compared(
+        ("dragoman", "ctranslate2"), list(zip(dragoman, ctranslate2, strict=True)), SOURCES, references, {"beam": "4"}
+    )
 
 
 def test_figures_are_medians_of_interleaved_rounds() -> None:
@@ -34,19 +36,19 @@ def test_figures_are_medians_of_interleaved_rounds() -> None:
     assert (result.lines, result.rounds, result.identical) == (3, 3, 2)
     assert result.agreement == pytest.approx(2 / 3)
     assert (result.speed_ratio, result.speed_ratios) == (1.0, (2.0, 1.0, 1.0))
-    assert (result.ours.seconds, result.ours.lines_per_s) == (2.0, 1.5)
+    assert (result.dragoman.seconds, result.dragoman.lines_per_s) == (2.0, 1.5)
     assert result.memory_ratio == 2.0
-    assert [(one.line, one.ours) for one in result.differences] == [(3, "three")]
+    assert [(one.line, one.dragoman) for one in result.differences] == [(3, "three")]
     assert json.loads(result.to_json())["agreement"] == pytest.approx(2 / 3)
 
 
 def test_quality_is_measured_against_references_only_where_there_are_some() -> None:
-    assert found().ours.bleu is None
+    assert found().dragoman.bleu is None
     with_references = found(("one", "two", "three"))
-    assert with_references.ours.chrf == pytest.approx(100.0)
-    assert with_references.ours.bleu == pytest.approx(100.0)  # of single words, too
-    assert with_references.theirs.chrf is not None
-    assert with_references.theirs.chrf < 100.0
+    assert with_references.dragoman.chrf == pytest.approx(100.0)
+    assert with_references.dragoman.bleu == pytest.approx(100.0)  # of single words, too
+    assert with_references.ctranslate2.chrf is not None
+    assert with_references.ctranslate2.chrf < 100.0
 
 
 def test_the_page_shows_the_lines_that_differ_and_no_markup_of_theirs() -> None:
@@ -60,7 +62,7 @@ def test_the_page_shows_the_lines_that_differ_and_no_markup_of_theirs() -> None:
 
 def test_a_long_line_is_shown_without_comparing_its_words() -> None:
     runs = [(Run(("a " * 5000,), 1.0, None), Run(("b " * 5000,), 1.0, None))]
-    page = as_page(compared(("ours", "theirs"), runs, ("x",), None, {}))
+    page = as_page(compared(("dragoman", "ctranslate2"), runs, ("x",), None, {}))
     assert "<mark>" not in page
     assert "a a a" in page
 

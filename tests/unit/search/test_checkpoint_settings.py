@@ -50,7 +50,7 @@ HONOURED: list[dict[str, Any]] = [
 
 WITHOUT_EFFECT = {
     *("bos_token_id", "pad_token_id"),  # tokens around sources, and of padding
-    *("do_sample", "temperature", "top_k", "top_p"),  # drawn with a generator of our own
+    *("do_sample", "temperature", "top_k", "top_p"),  # sampling draws from a custom generator
     *("use_cache", "cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "low_memory"),
     *("compile_config", "disable_compile", "continuous_batching_config"),
     *("output_attentions", "output_hidden_states", "output_logits", "output_scores", "return_dict_in_generate"),
