@@ -10,26 +10,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol
 
-import pytest
 from native import build
 
 from dragoman.serving.ipc.frames import Frame, FrameReader, Kind
 from dragoman.wire import Limits
 
-__all__ = ["EngineClient", "Reply", "can_compile", "json_of", "wire_version"]
+__all__ = ["EngineClient", "Reply", "json_of", "wire_version"]
 
 LIBRARY: Path | None = None
 """A compiled one to use instead: native/sanitize.py has it."""
 
-
-def _has_compiler() -> bool:
-    try:
-        return bool(build.compiler())
-    except build.CannotBuild:
-        return False
-
-
-can_compile = pytest.mark.skipif(not _has_compiler(), reason="there is no C++ compiler")
 
 _DELIVER = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
 _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p)

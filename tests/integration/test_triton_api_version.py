@@ -5,14 +5,12 @@ No such Triton can be installed beside ours, so a library that is loaded before 
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from native import build
 
+from compiled import can_compile, shared_library
 from dragoman import native
-from engine_client import can_compile
 from served import START_TIMEOUT_S, Server, launch
 
 pytestmark = [can_compile, pytest.mark.skipif(native.backend_library() is None, reason="the Triton backend is not built")]
@@ -30,9 +28,7 @@ extern "C" void* TRITONBACKEND_ApiVersion(unsigned* major, unsigned* minor) {{
 def api_version(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every Triton that the test starts has this version of the backend API."""
     major, minor = request.param
-    source, library = tmp_path / "version.cpp", tmp_path / "version.so"
-    source.write_text(ANSWER.format(major=major, minor=minor), encoding="utf-8")
-    subprocess.run([*build.compiler(), "-shared", "-fPIC", "-o", library, source], check=True)
+    library = shared_library(tmp_path / "version.so", ANSWER.format(major=major, minor=minor))
     monkeypatch.setenv("LD_PRELOAD", str(library))
     return f"{major}.{minor}"
 

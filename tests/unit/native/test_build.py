@@ -17,13 +17,13 @@ import pytest
 from native import build
 from native.glibc import oldest_glibc
 
+from compiled import can_compile
 from dragoman import native
 from dragoman.native import BACKEND_LIBRARY, OPS_LIBRARY
 
 ROOT = Path(__file__).parents[3]
 BACKEND_FUNCTIONS = ("Initialize", "Finalize", "ModelInitialize", "ModelFinalize", "ModelInstanceExecute")
 has_ziglang = importlib.util.find_spec("ziglang") is not None
-can_compile = pytest.mark.skipif(not has_ziglang and not any(map(shutil.which, build.COMPILERS)), reason="no C++ compiler")
 needs_operators = pytest.mark.skipif(native.ops_library() is None, reason="the operators are not built: no C++ compiler")
 needs_backend = pytest.mark.skipif(native.backend_library() is None, reason="the Triton backend is not built")
 needs_ziglang = pytest.mark.skipif(not has_ziglang, reason="ziglang is not installed; `make test-zig` installs it")

@@ -18,12 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compiled import can_compile
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.process.queue_room import read_refused
 from dragoman.serving.triton.routes import RoutingTable
 from dragoman.wire import WIRE_VERSION, ErrorCode, Limits
-from engine_client import EngineClient, can_compile, json_of, wire_version
+from engine_client import EngineClient, json_of, wire_version
 
 pytestmark = can_compile
 

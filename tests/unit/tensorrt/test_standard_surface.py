@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 
+from compiled import can_compile, shared_library
 from gpu_double.tensorrt import (
     STANDARD_VERSION,
     ContextDouble,
@@ -26,7 +26,7 @@ from gpu_surface import documented, methods, parameters
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorrt_bindings") is None, reason="the bindings are not installed"),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler"),
+    can_compile,
 ]
 
 LIBRARIES = ("nvinfer", "nvinfer_plugin", "nvonnxparser")
@@ -46,12 +46,10 @@ print(json.dumps({"version": trt.__version__, "kinds": {kind: members(kind) for 
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str | None]]:
     """The docstring of every member of every class."""
     directory = tmp_path_factory.mktemp("libraries")
-    (directory / "empty.c").write_text("".join(f"void *{name}(void) {{ return 0; }}\n" for name in ENTRIES))
+    functions = "".join(f'extern "C" void* {name}() {{ return nullptr; }}\n' for name in ENTRIES)
     major = STANDARD_VERSION.split(".", maxsplit=1)[0]
     for name in LIBRARIES:
-        library = f"lib{name}.so.{major}"
-        command = ["gcc", "-shared", "-fPIC", str(directory / "empty.c"), "-o", str(directory / library)]
-        subprocess.run([*command, f"-Wl,-soname,{library}"], check=True)
+        shared_library(directory / f"lib{name}.so.{major}", functions)
     environment = {**os.environ, "LD_LIBRARY_PATH": str(directory)}
     described = subprocess.run(
         [sys.executable, "-c", DESCRIBE], check=True, capture_output=True, env=environment, timeout=600
