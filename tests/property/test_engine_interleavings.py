@@ -30,6 +30,7 @@ TIGHT = EngineLimits(
     encode_tokens_per_step=24,
     target_tokens_per_row=8,
     source_tokens_per_row=8,
+    row_candidates=5,  # so that some take turns
 )
 
 

@@ -48,7 +48,19 @@ class AdmissionCheck:
                 f"server has ({self._slots.own} token positions); ask for less"
             )
         slots = sequence.width * sequence.reserved + sequence.source_tokens
-        sequence.is_large = sequence.width > limits.small_rows or slots > limits.small_slots
+        of_row = self._candidates(sequence)
+        sequence.candidates, sequence.takes_turns = sequence.width * of_row, of_row > limits.row_candidates
+        sequence.is_large = sequence.takes_turns or sequence.width > limits.small_rows or slots > limits.small_slots
+
+    def _candidates(self, sequence: Sequence) -> int:
+        """About how many next tokens of a row a step looks at: its work besides the model's."""
+        options, choices = sequence.options, self._model.choices
+        if options.sampling:
+            return options.top_k or choices
+        phrases = sum(map(len, options.must_occur))
+        bad_words = sum(len(word) == 1 for word in options.bad_words)
+        looks_back = options.repetition_penalty != 1.0 or options.no_repeat_ngram_size == 1
+        return min(2 * options.beam_size + bad_words + sequence.reserved * looks_back, choices) + phrases
 
     def _check_options(self, options: DecodingOptions) -> None:
         widest, most = min(self._limits.max_beam_size, self._limits.max_rows), self._runtime.max_candidates

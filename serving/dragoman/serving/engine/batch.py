@@ -45,8 +45,11 @@ class Quantum:
 class DecodingBatch:
     """Index i of the search, of the decoder and of `sequences` is the same sequence, always."""
 
-    def __init__(self, search: SearchBatch, decoder: Decoder, runtime: Runtime, share: int) -> None:
+    def __init__(
+        self, search: SearchBatch, decoder: Decoder, runtime: Runtime, share: int, *, takes_turns: bool = False
+    ) -> None:
         self._search, self._decoder, self._runtime = search, decoder, runtime
+        self.takes_turns = takes_turns  # with others whose steps look at very many tokens
         self.share = share  # sequences that it may hold
         self._greedy = search if isinstance(search, GreedyBatch) else None
         self.width = decoder.width
@@ -73,6 +76,11 @@ class DecodingBatch:
     @property
     def rows(self) -> int:
         return len(self.sequences) * self.width
+
+    @property
+    def candidates(self) -> int:
+        """Next tokens that its searches look at in a step."""
+        return sum(sequence.candidates for sequence in self.sequences)
 
     @property
     def usage(self) -> Usage:

@@ -116,7 +116,7 @@ class Engine:
         if len(self._scheduler.waiting):
             self._scheduler.admit(now)
         more_to_do = False
-        for batch in self._scheduler.idle_batches():
+        for batch in self._scheduler.batches_to_step():
             self._scheduler.make_room(batch)
             if len(batch) and not batch.at_work:
                 self._workers.begin(batch, self._scheduler.steps_for(batch), self._scheduler.is_alone(batch))

@@ -39,6 +39,8 @@ class EngineLimits:
 
     max_rows: int = 128
     max_beam_size: int = 16
+    row_candidates: int = 64
+    """Next tokens of a row that a search may look at in every step; sequences that want more of each row take turns."""
     max_queue_requests: int = 1024
     max_queue_tokens: int = 65_536
     encode_tokens_per_step: int = 1024
@@ -52,6 +54,11 @@ class EngineLimits:
     max_step_candidates: int = 4 << 20
     """Of all rows of a session's step together: its answer has twelve bytes for each."""
     session_idle_timeout_s: float = 60.0
+
+    @property
+    def step_candidates(self) -> int:
+        """Of the sequences that step together; more only for one that wants more by itself."""
+        return self.max_rows * self.row_candidates
 
     @property
     def small_rows(self) -> int:

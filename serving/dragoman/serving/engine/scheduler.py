@@ -9,6 +9,7 @@ from dragoman.search import search_batch
 from dragoman.serving.engine.batch import DecodingBatch, Quantum
 from dragoman.serving.engine.counters import Counters
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
+from dragoman.serving.engine.room import Room
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.sequence import Sequence
 from dragoman.serving.engine.slots import NO_SLOTS, KVSlots, encoder_slots
@@ -46,6 +47,10 @@ class Scheduler:
 
     The batches of one width share its rows evenly, once they are too many for one call. Large sequences (a wide beam, a
     long text) leave a quarter of the rows to small ones while there are any, which so never wait for them.
+
+    What a step costs besides the model's work goes by the next tokens that searches look at. Sequences that look at very
+    many (phrases, sampling from the whole vocabulary) are in batches of their own, of a bounded number of tokens each, and
+    these take turns: in a step everybody else goes on beside one of them.
     """
 
     def __init__(
@@ -70,6 +75,19 @@ class Scheduler:
         """Those between their quanta."""
         return [batch for batch in self.batches if not batch.at_work]
 
+    def batches_to_step(self) -> list[DecodingBatch]:
+        """All that are idle; of those that take turns only the next."""
+        idle = self.idle_batches()
+        in_turn = [batch for batch in self.batches if batch.takes_turns and len(batch)]
+        if not in_turn:
+            return idle
+        found = [batch for batch in idle if not batch.takes_turns]
+        if not any(batch.at_work for batch in in_turn):
+            self.batches.remove(in_turn[0])
+            self.batches.append(in_turn[0])
+            found.append(in_turn[0])
+        return found
+
     def admit(self, now: float) -> None:
         """Let waiting sequences join batches: a bounded number of tokens each time, so that running ones are not held up."""
         if any(not head.is_large for head in self.waiting.heads()):
@@ -77,13 +95,14 @@ class Scheduler:
         self._expects_small = now < self._small_until_s
         self._begins_alone = self.is_empty
         budgets: dict[DecodingBatch, int] = {}
-        refused: set[tuple[int, bool]] = set()
-        while heads := [head for head in self.waiting.heads() if (head.width, head.is_large) not in refused]:
+        refused: set[tuple[int, bool, bool]] = set()
+        while heads := [head for head in self.waiting.heads() if _kind(head) not in refused]:
             head = heads[0]
-            ready = [batch for batch in self._ready_batches(head.width) if budgets.get(batch, 1) > 0]
+            found = self._batch_in_turn(head, budgets) if head.takes_turns else self._ready_batches(head.width)
+            ready = [batch for batch in found if budgets.get(batch, 1) > 0]
             newcomers = self._take(head, ready, budgets) if ready else []
             if not newcomers:
-                refused.add((head.width, head.is_large))
+                refused.add(_kind(head))
                 continue
             for sequence in newcomers:
                 sequence.order = next(self._orders)
@@ -115,19 +134,25 @@ class Scheduler:
             self._encode_token_s = 0.8 * self._encode_token_s + 0.2 * token_s if self._encode_token_s else token_s
 
     def trim(self) -> None:
-        """Give memory back that no sequence uses, when more is held than promised."""
+        """Give memory back that no sequence uses, when more is held than promised, and the batches of finished turns."""
+        self.batches = [batch for batch in self.batches if len(batch) or not batch.takes_turns]
         if not self._held().fit(self.slots_limit):
             self._release()
 
     def steps_for(self, batch: DecodingBatch) -> int:
         """Of the batch's next quantum: few when newcomers wait for others there."""
+        if batch.takes_turns and not self._has_no_others(batch):
+            return 1
         if len(self.waiting) and len(batch) < batch.share:
             return max(_HELD_STEPS - batch.held, 1)
         return _MANY_STEPS
 
     def is_alone(self, batch: DecodingBatch) -> bool:
         """Whether every thread can help this batch: the others are empty."""
-        return self._rows_together > 0 and all(other is batch or not len(other) for other in self.batches)
+        return self._rows_together > 0 and self._has_no_others(batch)
+
+    def _has_no_others(self, batch: DecodingBatch) -> bool:
+        return all(other is batch or not len(other) for other in self.batches)
 
     def remove(self, sequence: Sequence) -> bool:
         """Take a sequence out, wherever it is; False when its batch is at work, which is recalled for it."""
@@ -145,7 +170,7 @@ class Scheduler:
 
     def _ready_batches(self, width: int) -> list[DecodingBatch]:
         """Batches that newcomers of this width may join now, the best first; those at work are recalled for them."""
-        own = [batch for batch in self.batches if batch.width == width]
+        own = [batch for batch in self.batches if batch.width == width and not batch.takes_turns]
         while len(own) < self.calls_at_once:
             own.append(self._open(width))
         if few := [batch for batch in own if 0 < batch.rows < self._rows_together]:
@@ -160,12 +185,31 @@ class Scheduler:
                 ready.append(batch)
         return sorted(ready, key=len)
 
+    def _batch_in_turn(self, head: Sequence, budgets: dict[DecodingBatch, int]) -> list[DecodingBatch]:
+        """The batch that this sequence may join, or a new one: one each time, as that takes memory."""
+        most = self._limits.step_candidates
+        own = [batch for batch in self.idle_batches() if batch.takes_turns and batch.width == head.width]
+        for batch in own:
+            if not len(batch) or (len(batch) < batch.share and batch.candidates + head.candidates <= most):
+                return [batch]
+        if any(batch.takes_turns for batch in budgets) or self.rows_for(head.is_large) < head.width:
+            return []
+        return [self._open(head.width, max(min(most // head.candidates, self._limits.max_rows // head.width), 1))]
+
     def _take(self, head: Sequence, ready: list[DecodingBatch], budgets: dict[DecodingBatch, int]) -> list[Sequence]:
         """Newcomers for the best of the batches that are ready, `head` first; none when it does not fit."""
         batch = ready[0]
         budget = budgets[batch] if batch in budgets else self._encode_budget()
         fair = -(-len(self.waiting) // len(ready))
-        room = _Room(self, batch, head.is_large, min(fair, batch.share - len(batch)))
+        rows = min(self.rows_for(head.is_large), min(fair, batch.share - len(batch)) * batch.width)
+        room = Room(
+            batch,
+            rows,
+            self.slots_beside(batch),
+            padded=self._runtime.pads,
+            alone=self.is_empty,
+            step_candidates=self._limits.step_candidates,
+        )
         newcomers = self.waiting.take(head, room.take, budget)
         if newcomers:
             lengths = [sequence.source_tokens for sequence in newcomers]
@@ -208,10 +252,13 @@ class Scheduler:
     def is_empty(self) -> bool:
         return not any(len(batch) for batch in self.batches)
 
-    def _open(self, width: int) -> DecodingBatch:
+    def _open(self, width: int, share_in_turn: int | None = None) -> DecodingBatch:
         search = search_batch(width, self._model, self._model.target_vocabulary, self._model.choices, self._model.words)
-        share = max(-(-(self._limits.max_rows // width) // self.calls_at_once), self._rows_together // width, 1)
-        self.batches.append(DecodingBatch(search, self._runtime.decoder(width, share), self._runtime, share))
+        share = share_in_turn
+        if share is None:
+            share = max(-(-(self._limits.max_rows // width) // self.calls_at_once), self._rows_together // width, 1)
+        decoder, takes_turns = self._runtime.decoder(width, share), share_in_turn is not None
+        self.batches.append(DecodingBatch(search, decoder, self._runtime, share, takes_turns=takes_turns))
         return self.batches[-1]
 
     # Memory.
@@ -230,26 +277,8 @@ class Scheduler:
             batch.release()
 
 
-class _Room:
-    """Rows and slots that are left for one batch, were the sequences that `take` accepted in it already."""
-
-    def __init__(self, scheduler: Scheduler, batch: DecodingBatch, large: bool, most: int) -> None:
-        self._padded = scheduler._runtime.pads
-        self._rows = min(scheduler.rows_for(large), most * batch.width)
-        self._slots = scheduler.slots_beside(batch)
-        self._alone = scheduler.is_empty
-        self._usage, self._width = batch.usage, batch.width
-
-    def take(self, sequence: Sequence) -> bool:
-        """Is there room for this one, too? If so it is counted as being here."""
-        usage = self._usage.plus(sequence.source_tokens, sequence.reserved)
-        fits = usage.slots(self._width, self._padded).fit(self._slots) and self._width <= self._rows
-        if not (fits or self._alone):
-            return False
-        self._alone = False  # a sequence that is alone fits: it was checked when it was submitted
-        self._usage = usage
-        self._rows -= self._width
-        return True
+def _kind(sequence: Sequence) -> tuple[int, bool, bool]:
+    return sequence.width, sequence.is_large, sequence.takes_turns
 
 
 def _sum(slots: Iterable[KVSlots]) -> KVSlots:

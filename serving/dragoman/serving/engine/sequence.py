@@ -41,6 +41,7 @@ class Sequence:
         "admitted_s",
         "arrived_s",
         "batch",
+        "candidates",
         "deadline_s",
         "ended_s",
         "error",
@@ -64,6 +65,7 @@ class Sequence:
         "steps",
         "stream",
         "streamed",
+        "takes_turns",
         "width",
     )
 
@@ -94,6 +96,8 @@ class Sequence:
         self.first_token_s: float | None = None
         self.batch: DecodingBatch | None = None  # that decodes it
         self.is_large = False  # whether it takes so much that others must not wait for it
+        self.candidates = 0  # next tokens that a step looks at, of all its rows
+        self.takes_turns = False  # whether these are so many that not all such sequences may step together
         self.order = 0  # of admission: the latest is the first to be preempted
         self.steps = 0  # decoder steps; right when it is in no batch
         self.full_at = 0  # the batch's step at which its reserved slots are full

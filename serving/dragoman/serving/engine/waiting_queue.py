@@ -104,7 +104,7 @@ class WaitingQueue:
         taken, lengths = [first], [first.source_tokens]
         self._took(first)
         near: Iterable[Sequence] = itertools.islice(self._line(first), _WINDOW)
-        others = [sequence for sequence in near if sequence.width == first.width]
+        others = [one for one in near if (one.width, one.takes_turns) == (first.width, first.takes_turns)]
         if self._padded:
             others.sort(key=lambda one: abs(one.source_tokens - first.source_tokens))
         for sequence in others:
