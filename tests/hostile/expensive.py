@@ -77,6 +77,24 @@ class Expensive:
 
 def expensive(*, full: bool = False) -> list[Expensive]:
     """`full`: also what takes a test suite too long."""
+    return [
+        *_long_texts(),
+        *_commands(),
+        *_empty(),
+        *_markup(full=full),
+        *_wide_searches(),
+        *_phrases(),
+        *_many_sentences(),
+        *_figures(),
+        *_documents(),
+        *_aligned_and_scored(),
+        *_sessions(),
+        *(_enormous() if full else ()),
+    ]
+
+
+def _long_texts() -> list[Expensive]:
+    """Texts that rules of sentences, of words and of placeholders read for long."""
     dots, words = "." * 40_000 + "x", "abc " * 25_000
     texts = {
         "40,000 dots": dots,
@@ -87,119 +105,140 @@ def expensive(*, full: bool = False) -> list[Expensive]:
         "50,000 quotation marks": ('."' * 50_000)[:99_999],
         "100 kB of combining marks": "a" + "\u0301" * 49_000,
         "100 kB of ordinary text": (ORDINARY * 700)[:99_900],
+        "33,000 placeholders": "{a}" * 33_000,
+        "24,000 placeholders between spaces": "{a} " * 24_000,
+        "100 kB in capitals": "WHERE IS IT? " * 7_600,
+        "16,000 lines of signs": "* * *\n" * 16_000,
+        "49,000 blank lines": "a." + " \n" * 49_000 + "b.",
     }
-    found = [Expensive(name, partial(_translate, [text])) for name, text in texts.items()]
-    found += [
+    return [
+        *(Expensive(name, partial(_translate, [text])) for name, text in texts.items()),
         Expensive("40,000 dots, streamed", partial(_stream, dots)),
         Expensive("abc 25,000 times, streamed", partial(_stream, words)),
+        Expensive("100 kB of ordinary text, streamed", partial(_stream, (ORDINARY * 700)[:99_900])),
         Expensive("abc 25,000 times, encoder", partial(_encode, [words])),
+        Expensive("100 kB of Thai without spaces", partial(_translate, ["เขาไปโรงเรียน" * 2500]), is_refused=True),
+        Expensive("100 kB of opening quotation marks", partial(_translate, ["“ " * 24_900 + "A."], split="line")),
+        Expensive("50,000 lines", partial(_translate, ["a\n" * 49_900], split="line")),
+        Expensive("100 kB without a split", partial(_translate, [(ORDINARY * 700)[:99_900]], split="none")),
+    ]
+
+
+def _commands() -> list[Expensive]:
+    """Many tokens, or many lists, in one COMMAND."""
+    return [
         Expensive("1 million lists in COMMAND", partial(_command, "[]", 1_000_000), is_refused=True),
         Expensive("87,000 lists in COMMAND", partial(_command, "[]", 87_000)),
         Expensive("65,000 tokens in COMMAND", partial(_command, "[7,9]", 43_000)),
         Expensive("256 lists of 250 tokens in COMMAND", partial(_command, str([9] * 250), 256)),
         Expensive("130,000 tokens in COMMAND", partial(_command, f"[{','.join(['9'] * 500)}]", 256)),
+    ]
+
+
+def _empty() -> list[Expensive]:
+    return [
         Expensive("5 million empty texts", partial(_empty_texts, 5_000_000), is_refused=True),
         Expensive("20 million empty texts", partial(_empty_texts, 20_000_000), is_refused=True),
         Expensive("20 million empty texts, raw", partial(_raw_texts, 20_000_000), is_refused=True),
-        Expensive(
-            "widest beam, longest text",
-            partial(_translate, [ORDINARY], beam_size=16, num_hypotheses=16, max_length=500, min_length=499),
-        ),
-        Expensive(
-            "8 widest beams, 1-gram bans",
-            partial(_translate, [ORDINARY + str(n) for n in range(8)], beam_size=16, max_length=500, no_repeat_ngram_size=1),
-        ),
-        Expensive("256 long texts", partial(_translate, [f"{ORDINARY * 3}{n}" for n in range(256)])),
-        Expensive(
-            "256 long texts, each sentence twice",
-            partial(_translate, [f"{ORDINARY}{n}" for n in range(256)], on_suspicion="retry"),
-        ),
-        Expensive(
-            "100 kB of Thai without spaces",
-            partial(_translate, ["เขาไปโรงเรียน" * 2500]),
-            is_refused=True,
-        ),
+    ]
+
+
+def _enormous() -> list[Expensive]:
+    return [
+        Expensive("70 million empty texts", partial(_empty_texts, 70_000_000), is_refused=True),
+        Expensive("8 MiB of options", partial(_large_options, 8 << 20), is_refused=True),
+        Expensive("1 GiB in one text", partial(_large_text, 1 << 30), is_refused=True),
+    ]
+
+
+def _markup(*, full: bool) -> list[Expensive]:
+    """100 kB of each kind of tags; `full`: of each sign of XML and Markdown, too."""
+    attributes: dict[str, object] = {"format": "html", "translate_attributes": True}
+    return [
         *(
             Expensive(f"100 kB of {name}", partial(_translate, [text[:99_900]], format="html"))
             for name, text in HTML_TEXTS.items()
         ),
-        Expensive(
-            "100 kB in one tag",
-            partial(_translate, ["<p " + "title='a b' " * 8_300 + ">a</p>"], format="html", translate_attributes=True),
+        Expensive("100 kB in one tag", partial(_translate, ["<p " + "title='a b' " * 8_300 + ">a</p>"], **attributes)),
+        Expensive("3,800 attributes", partial(_translate, ["<b title='a b'>c</b> " * 4_700], **attributes)),
+        *(
+            Expensive(f"100 kB of {name} in {kind}", partial(_translate, [text[:99_900]], format=kind))
+            for kind, named in (("xml", XML_TEXTS), ("markdown", MARKDOWN_TEXTS))
+            for name, text in named.items()
+            if full or name in WORST
         ),
+    ]
+
+
+def _wide_searches() -> list[Expensive]:
+    """Searches with as many hypotheses, and that look at as many tokens, as there may be."""
+    long = [f"{ORDINARY}{n}" for n in range(256)]
+    longest = {"beam_size": 16, "max_length": 500}
+    bad_pairs, bad_tokens = [[9, n] for n in range(1024)], [[5_000 + n] for n in range(1024)]
+    return [
         Expensive(
-            "3,800 attributes",
-            partial(_translate, ["<b title='a b'>c</b> " * 4_700], format="html", translate_attributes=True),
+            "widest beam, longest text", partial(_translate, [ORDINARY], **longest, num_hypotheses=16, min_length=499)
         ),
-        Expensive("33,000 placeholders", partial(_translate, ["{a}" * 33_000])),
-        Expensive("24,000 placeholders between spaces", partial(_translate, ["{a} " * 24_000])),
-        Expensive("100 kB in capitals", partial(_translate, ["WHERE IS IT? " * 7_600])),
-        Expensive(
-            "256 terms, each 200 times",
-            partial(_translate, [" ".join(f"w{n % 256}" for n in range(51_200))[:99_900]], glossary=TERMS),
-        ),
-        Expensive(
-            "256 texts of 24 terms",
-            partial(_translate, [f"{n} " + " ".join(f"w{n}" for n in range(24)) for n in range(256)], glossary=TERMS),
-        ),
-        Expensive(
-            "64 texts of 64 phrases",
-            partial(
-                _translate,
-                [f"{ORDINARY}{n}" for n in range(64)],
-                phrases=[[[9, 7 + n], [7 + n]] for n in range(64)],
-                beam_size=16,
-            ),
-        ),
-        Expensive("16,000 lines of signs", partial(_translate, ["* * *\n" * 16_000])),
-        Expensive("49,000 blank lines", partial(_translate, ["a." + " \n" * 49_000 + "b."])),
-        Expensive("100 kB of signs, 256 terms", partial(_translate, ["# " * 49_900], glossary=TERMS)),
-        *_figures(),
-        Expensive("100 kB of opening quotation marks", partial(_translate, ["“ " * 24_900 + "A."], split="line")),
-        Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
+        Expensive("8 widest beams, 1-gram bans", partial(_translate, long[:8], **longest, no_repeat_ngram_size=1)),
+        Expensive("256 texts, 1024 bad words", partial(_translate, long, bad_words=bad_pairs, beam_size=4)),
+        Expensive("64 texts, 1024 bad tokens", partial(_translate, long[:64], bad_words=bad_tokens, beam_size=4)),
+        Expensive("64 texts from the whole vocabulary", partial(_translate, long[:64], sampling=True, top_k=0, beam_size=1)),
         Expensive("256 prefixes of 400 tokens", partial(_translate, [f"Hi {n}." for n in range(256)], prefix=[9] * 400)),
-        Expensive(
-            "256 texts, 1024 bad words",
-            partial(
-                _translate, [f"{ORDINARY}{n}" for n in range(256)], bad_words=[[9, n] for n in range(1024)], beam_size=4
-            ),
-        ),
-        Expensive(
-            "256 texts, 250 forbidden terms",
-            partial(
-                _translate, [f"{ORDINARY}{n}" for n in range(256)], glossary=[["*", f"!ein Wort {n}"] for n in range(250)]
-            ),
-        ),
+    ]
+
+
+def _phrases() -> list[Expensive]:
+    """Phrases and terms: as many and in as many spellings as 16 kB of options hold."""
+    many = [f"{ORDINARY}{n}" for n in range(256)]
+    texts = many[:64]
+    of_terms = [f"{n} " + " ".join(f"w{n}" for n in range(24)) for n in range(256)]
+    of_every_term = [f"{n} " + " ".join(f"w{n}" for n in range(256)) for n in range(16)]
+    widest: dict[str, object] = {"beam_size": 16, "max_length": 400}
+    repeated = [[[9] * (61 + spelling) for spelling in range(4)]] * 20
+    forbidden = [["*", f"!ein Wort {n}"] for n in range(250)]
+    return [
+        Expensive("256 terms, each 200 times", partial(_translate, [_named(51_200)[:99_900]], glossary=TERMS)),
+        Expensive("256 texts of 24 terms", partial(_translate, of_terms, glossary=TERMS)),
+        Expensive("16 texts of 256 terms", partial(_translate, of_every_term, glossary=TERMS, **widest)),
+        Expensive("100 kB of signs, 256 terms", partial(_translate, ["# " * 49_900], glossary=TERMS)),
+        Expensive("256 texts, 250 forbidden terms", partial(_translate, many, glossary=forbidden)),
         Expensive(
             "24 terms, each in the next",
             partial(_translate, ["a " * 49_900], glossary=[[" ".join("A" * n), f"b{n}"] for n in range(1, 25)]),
         ),
         Expensive(
+            "64 texts of 64 phrases",
+            partial(_translate, texts, phrases=[[[9, 7 + n], [7 + n]] for n in range(64)], beam_size=16),
+        ),
+        Expensive("16 texts of 30 phrases", partial(_translate, texts[:16], phrases=_spelled(30, 8), **widest)),
+        Expensive("16 texts of 30 terms", partial(_translate, texts[:16], terms=_spelled(30, 8), **widest)),
+        Expensive("16 texts of 64 long phrases", partial(_translate, texts[:16], phrases=_spelled(64, 9), **widest)),
+        Expensive("64 texts of 64 terms, narrow beams", partial(_translate, texts, terms=_spelled(64, 9), beam_size=2)),
+        Expensive("phrases that repeat themselves", partial(_translate, texts[:16], phrases=repeated, **widest)),
+    ]
+
+
+def _named(count: int) -> str:
+    return " ".join(f"w{n % 256}" for n in range(count))
+
+
+def _spelled(phrases: int, tokens: int) -> list[list[list[int]]]:
+    """Phrases in four spellings that begin with different tokens."""
+    return [[[100 + 4 * phrase + which + 200 * n for n in range(tokens)] for which in range(4)] for phrase in range(phrases)]
+
+
+def _many_sentences() -> list[Expensive]:
+    return [
+        Expensive("256 long texts", partial(_translate, [f"{ORDINARY * 3}{n}" for n in range(256)])),
+        Expensive(
+            "256 long texts, each sentence twice",
+            partial(_translate, [f"{ORDINARY}{n}" for n in range(256)], on_suspicion="retry"),
+        ),
+        Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
+        Expensive(
             "33,000 sentences with a long task prefix", partial(_translate, ["A. " * 33_000], task_prefix="go on " * 80)
         ),
-        Expensive("50,000 lines", partial(_translate, ["a\n" * 49_900], split="line")),
-        Expensive("100 kB without a split", partial(_translate, [(ORDINARY * 700)[:99_900]], split="none")),
-        Expensive("100 kB of ordinary text, streamed", partial(_stream, (ORDINARY * 700)[:99_900])),
-        *_documents(),
-        *_aligned_and_scored(),
-        Expensive("64 rows, all candidates", partial(_drive, 64, 6, "wide")),
-        Expensive("width changes at every step", partial(_drive, 64, 12, "changing")),
-        Expensive(
-            "64 sources of 500 tokens, encoder",
-            partial(_encode, [ORDINARY * 10 + str(n) for n in range(64)], split="none"),
-        ),
     ]
-    for kind, named in (("xml", XML_TEXTS), ("markdown", MARKDOWN_TEXTS)):
-        found += [
-            Expensive(f"100 kB of {name} in {kind}", partial(_translate, [text[:99_900]], format=kind))
-            for name, text in named.items()
-            if full or name in WORST
-        ]
-    if full:
-        found.append(Expensive("70 million empty texts", partial(_empty_texts, 70_000_000), is_refused=True))
-        found.append(Expensive("8 MiB of options", partial(_large_options, 8 << 20), is_refused=True))
-        found.append(Expensive("1 GiB in one text", partial(_large_text, 1 << 30), is_refused=True))
-    return found
 
 
 def _figures() -> list[Expensive]:
@@ -255,6 +294,16 @@ def _aligned_and_scored() -> list[Expensive]:
         Expensive("a target of 100 kB without spaces", partial(_score, [("a", "x" * 99_900)]), is_refused=True),
         Expensive("a target of 4,000 dots", partial(_score, [("a", "." * 4_000)])),
         Expensive("40 targets of texts of 100 kB", partial(_score, [("abc " * 24_900, "a")] * 40), is_refused=True),
+    ]
+
+
+def _sessions() -> list[Expensive]:
+    """Client-driven decoding."""
+    sources = [ORDINARY * 10 + str(n) for n in range(64)]
+    return [
+        Expensive("64 rows, all candidates", partial(_drive, 64, 6, "wide")),
+        Expensive("width changes at every step", partial(_drive, 64, 12, "changing")),
+        Expensive("64 sources of 500 tokens, encoder", partial(_encode, sources, split="none")),
     ]
 
 
