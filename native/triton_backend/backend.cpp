@@ -148,7 +148,7 @@ EXPORTED TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* bac
     dragoman::check_api_version();
     auto state = std::make_unique<dragoman::Backend>();
     dragoman::check(TRITONBACKEND_BackendSetState(backend, state.get()));
-    state.release();
+    static_cast<void>(state.release());  // Triton's, until it calls Finalize
   });
 }
 
@@ -161,7 +161,7 @@ EXPORTED TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* 
     auto state = dragoman::served_model(model);
     state->backend.wait_until_ready();
     dragoman::check(TRITONBACKEND_ModelSetState(model, state.get()));
-    state.release();
+    static_cast<void>(state.release());  // Triton's, until it calls ModelFinalize
   });
 }
 

@@ -1,12 +1,12 @@
 #include "text.hpp"
 
 #include <cstdint>
-#include <cstdio>
 
 namespace dragoman {
 namespace {
 
 constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
+constexpr const char* kHexDigits = "0123456789abcdef";
 
 // The length of the character that starts at `at`, or 0: no UTF-8 (too long a form and surrogates included).
 std::size_t character_bytes(const std::string& text, std::size_t at) {
@@ -48,10 +48,10 @@ std::string json_string(const std::string& text) {
     if (character == '"' || character == '\\') {
       json += '\\';
       json += character;
-    } else if (static_cast<std::uint8_t>(character) < 0x20) {
-      char escaped[sizeof "\\u0000"];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(static_cast<std::uint8_t>(character)));
-      json += escaped;
+    } else if (const auto code = static_cast<std::uint8_t>(character); code < 0x20) {
+      json += "\\u00";
+      json += kHexDigits[code >> 4];
+      json += kHexDigits[code & 0xf];
     } else {
       json += character;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 
 extern "C" {
@@ -125,12 +126,15 @@ struct TritonError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+struct ErrorDeleter {
+  void operator()(TRITONSERVER_Error* error) const noexcept { TRITONSERVER_ErrorDelete(error); }
+};
+
 // Throws Triton's error.
 inline void check(TRITONSERVER_Error* error) {
   if (error == nullptr) return;
-  const TritonError thrown(TRITONSERVER_ErrorMessage(error));
-  TRITONSERVER_ErrorDelete(error);
-  throw thrown;
+  const std::unique_ptr<TRITONSERVER_Error, ErrorDeleter> owned(error);
+  throw TritonError(TRITONSERVER_ErrorMessage(error));
 }
 
 // For the last calls for a request, when an error can no longer be reported to its caller.

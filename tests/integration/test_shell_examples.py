@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from served import Server
+from shown_commands import shown_commands
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/client.md", "docs/markup.md", "docs/deploy.md")
 COMMANDS = ("translate", "score", "status", "probe", "completion")
 FILES = {
@@ -30,23 +27,7 @@ FILES = {
 }
 
 
-def shown_in(page: str) -> Iterator[str]:
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        yield from block.replace("\\\n", " ").splitlines()
-
-
-def shown_by_help(command: str) -> Iterator[str]:
-    modules = importlib.import_module("dragoman.cli").command_modules()
-    parser = argparse.ArgumentParser()
-    importlib.import_module(modules[command]).configure(parser)
-    yield from re.findall(r"^  (\S.*)$", parser.epilog or "", re.MULTILINE)
-
-
-def examples() -> list[str]:
-    lines = [line.strip() for page in PAGES for line in shown_in(page)]
-    lines += [line.strip() for command in COMMANDS for line in shown_by_help(command)]
-    wanted = re.compile(rf"(^|[|(] ?)dragoman ({'|'.join(COMMANDS)})\b")
-    return list(dict.fromkeys(re.sub(r"\s+# .*", "", line) for line in lines if wanted.search(line)))
+EXAMPLES = shown_commands(COMMANDS, PAGES)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +39,7 @@ def server(reference_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize(
-    "line", [line for line in examples() if "completion zsh" not in line and "completion fish" not in line]
+    "line", [line for line in EXAMPLES if "completion zsh" not in line and "completion fish" not in line]
 )
 def test_the_command_works_when_it_is_pasted(server: Server, tmp_path: Path, line: str) -> None:
     for name, text in FILES.items():
@@ -80,4 +61,4 @@ def test_the_command_works_when_it_is_pasted(server: Server, tmp_path: Path, lin
 
 
 def test_there_are_examples() -> None:
-    assert len(examples()) > 20
+    assert len(EXAMPLES) > 20
