@@ -134,10 +134,11 @@ def _described(**figures: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever a p
 
 
 def _narrowed(grid: Grid, given: argparse.Namespace) -> Grid:
+    axes: dict[str, Any] = {axis: tuple(chosen) for axis in GRID_AXES if (chosen := getattr(given, axis))}
     return dataclasses.replace(
         grid,
         workloads=tuple(one for one in grid.workloads if not given.workloads or one.name in given.workloads),
-        **{axis: tuple(chosen) for axis in GRID_AXES if (chosen := getattr(given, axis))},
+        **axes,
         sentences=given.sentences or grid.sentences,
         cell_budget_s=given.cell_seconds or grid.cell_budget_s,
         quick=given.quick,

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +28,7 @@ import tritonclient.grpc.aio
 from benchmarks.constant_triton import constant_triton
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.results import write_results
+from benchmarks.served_process import ServedProcess, serving
 from benchmarks.statistics import ratios, spread
 from dragoman.client import AsyncTranslator, Translator, Window
 
@@ -55,7 +54,7 @@ def main() -> int:
         lines += measure_calls(arguments.rounds, arguments.calls)
     if "file" in arguments.only or "search" in arguments.only:
         sentences = _sentences(arguments.workload, arguments.sentences)
-        with _served(arguments.bundle) as server:
+        with serving(arguments.bundle) as server:
             if "file" in arguments.only:
                 lines += measure_file(server, arguments.bundle, sentences, arguments.rounds)
             if "search" in arguments.only:
@@ -156,7 +155,7 @@ def _raw_read(answer: tritonclient.grpc.InferResult) -> object:
     return text, answer.as_numpy("SCORE")[0][0], answer.as_numpy("TOKEN_COUNT")[0][0], details
 
 
-def measure_file(server: Served, bundle: Path, sentences: list[str], rounds: int) -> list[Line]:
+def measure_file(server: ServedProcess, bundle: Path, sentences: list[str], rounds: int) -> list[Line]:
     """Sentences a second of translate_file, and of the engine fed in its own process; and what both cost in CPU time."""
     from dragoman.serving.in_process import open_model
 
@@ -249,35 +248,6 @@ def _interleaved(rounds: int, *measures: Callable[[], float]) -> tuple[list[floa
             if number:
                 found[side].append(figure)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A separate server."""
-
-    address: str
-    process: psutil.Process
-
-    def cpu_s(self) -> float:
-        """CPU time of all its processes."""
-        times = [one.cpu_times() for one in (self.process, *self.process.children(recursive=True))]
-        return float(sum(time.user + time.system for time in times))
-
-
-@contextlib.contextmanager
-def _served(bundle: Path) -> Iterator[Served]:
-    """A separate server on a free port, gone at the end."""
-    command = [str(Path(sys.executable).with_name("dragoman")), "serve", "--bundle", f"en-de={bundle}"]
-    command += ["--grpc-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            for line in process.stdout or ():
-                if line.startswith("ready:"):
-                    yield Served(line.split(" at ")[1].split()[0], psutil.Process(process.pid))
-                    return
-            raise SystemExit("the server did not get ready; run `dragoman serve` to see why")
-        finally:
-            process.terminate()
 
 
 def _sentences(path: Path, count: int) -> list[str]:

@@ -20,11 +20,11 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from dragoman.wire import WIRE_VERSION
 
-ABOUT = {"source_tokens": 9, "queue_ms": 0.1, "first_token_ms": 1.0, "total_ms": 9.0, "steps": 9}
+ABOUT: dict[str, object] = {"source_tokens": 9, "queue_ms": 0.1, "first_token_ms": 1.0, "total_ms": 9.0, "steps": 9}
 ABOUT |= {"target_tokens": 9, "score": -0.5, "parts": 1, "cached": False, "finish": "eos"}
 
 
-class ConstantTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
+class ConstantTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """Sends the raw TEXT tensor back as TRANSLATION."""
 
     def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802, ANN401, ARG002

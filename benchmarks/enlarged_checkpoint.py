@@ -47,7 +47,7 @@ class _Padding:
     def in_heads(self, rows: torch.Tensor) -> torch.Tensor:
         """(…, width) -> (…, d_model), every head's numbers at its beginning."""
         wide = rows.new_zeros(*rows.shape[:-1], self.heads, self.size.d_model // self.heads)
-        wide[..., : self.width // self.heads] = rows.unflatten(-1, (self.heads, -1))
+        wide[..., : self.width // self.heads] = rows.view(*rows.shape[:-1], self.heads, -1)
         return wide.flatten(-2)
 
     def feed_forward(self, rows: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,8 @@ def _first_deviation(weights: dict[str, torch.Tensor], width: int) -> torch.Tens
     """What the first norm divides by beside what it divided by in the small model: the other units hold positions there."""
     embedded = weights["model.shared.weight"] * width**0.5
     variance = embedded.var(dim=1).mean() + 0.5  # sines and cosines: half on average
-    return ((variance + 0.5) / (2 * variance)).sqrt()
+    deviation: torch.Tensor = ((variance + 0.5) / (2 * variance)).sqrt()
+    return deviation
 
 
 def _padded(rows: torch.Tensor, length: int) -> torch.Tensor:

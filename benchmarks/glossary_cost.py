@@ -14,6 +14,7 @@ import random
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
@@ -68,6 +69,14 @@ def translate(model: LoadedModel, sources: list[tuple[int, ...]], options: list[
     return Translated(texts, wall_s, sum(sequence.steps for sequence in sequences))
 
 
+def required(kind: str, words: Iterable[tuple[int, ...]]) -> DecodingOptions:
+    """For translations that must have each of these, as terms or as phrases."""
+    rows = tuple((tokens,) for tokens in words)
+    if kind == "phrases":
+        return DecodingOptions(beam_size=BEAM, phrases=rows)
+    return DecodingOptions(beam_size=BEAM, terms=rows)
+
+
 def links_of(model: LoadedModel, source: str, target: ForcedTarget) -> tuple[Link, ...]:
     """Words of a source and of a target that the model has read."""
     tokenizer = model.tokenizer
@@ -103,10 +112,7 @@ def placement(model: LoadedModel, pairs: list[tuple[str, str]], count: int, kind
     chosen = [(at, dice.sample(terms, count)) for at, terms in enumerate(found) if len(terms) >= count]
     shares = []
     for is_constrained in (False, True):
-        options = [
-            DecodingOptions(beam_size=BEAM, **{kind: tuple((tuple(encode(term)),) for term, _ in terms if is_constrained)})
-            for _, terms in chosen
-        ]
+        options = [required(kind, [tuple(encode(term)) for term, _ in terms if is_constrained]) for _, terms in chosen]
         aligned = Forcing(best_only=True, scores=False)
         answers = [Sequence(sources[at], each, forcing=aligned) for (at, _), each in zip(chosen, options, strict=True)]
         model.run(answers)
@@ -149,8 +155,8 @@ def main() -> None:
     for count in TERMS:
         dice = random.Random(count)
         terms = [drawn_terms(reference, count, dice) for reference in references]
-        phrases = [tuple((tuple(model.tokenizer.encode_target(term)),) for term in each) for each in terms]
-        sides = [plain] * len(pairs), [DecodingOptions(beam_size=BEAM, **{kind: each}) for each in phrases]
+        words = [[tuple(model.tokenizer.encode_target(term)) for term in each] for each in terms]
+        sides = [plain] * len(pairs), [required(kind, each) for each in words]
         for options in sides:
             translate(model, sources, options)
         rounds = [tuple(translate(model, sources, options) for options in sides) for _ in range(arguments.rounds)]

@@ -9,21 +9,20 @@ The report names processor, GPU and versions, no host names, paths or texts: sen
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.cells import read_sentences
 from benchmarks.gpu_facts import gpu_facts, gpu_memory_bytes, version_remarks
 from benchmarks.gpu_report import Finding, Report
+from benchmarks.gpu_setup import Setup, prepared
 from benchmarks.machine import describe_machine
-from benchmarks.peers import CACHE, CTRANSLATE2, EnvironmentUnavailable, converted_to_ctranslate2
+from benchmarks.peers import CTRANSLATE2, EnvironmentUnavailable, converted_to_ctranslate2
 from benchmarks.quality import scores
 from benchmarks.random_checkpoint import REFERENCE
 from benchmarks.worker_process import Worker, WorkerFailed, worker
@@ -35,28 +34,6 @@ __all__ = ["Finding", "Report", "Setup", "check"]
 SAME_SENTENCES = 0.99  # fp32 on another device adds in another order: a tie may fall the other way, seldom
 QUALITY_LOSS = 0.1  # BLEU points that fp16 may lose
 SCORED, SCORE_DIFFERENCE = 50, 1e-3
-BATCHES = (1, 8, 32, 128)
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What is compared. `exact` is the fp32 bundle for the device, `fast` the one that would be deployed there.
-
-    `exact` is None where the device has no fp32 products: Turing with TensorRT-RTX.
-    """
-
-    device: str
-    reference: Path
-    exact: Path | None
-    fast: Path
-    sentences: int = 500
-    batches: tuple[int, ...] = BATCHES
-    rounds: int = 3
-    peer: Path | None = None
-    """The checkpoint, for CTranslate2 and Hugging Face; None leaves them out."""
-    peer_precision: str = "fp16"
-    others: dict[str, Path] = field(default_factory=dict)
-    """Bundles of other precisions, whose quality is looked at."""
 
 
 def check(setup: Setup, say: Callable[[str], None] = print) -> Report:
@@ -206,7 +183,12 @@ def _throughput(
         if setup.peer is None:
             findings.append(Finding(f"throughput, {name}", f"≥ {name} {setup.peer_precision}", "left out", holds=None))
             continue
-        failed = _attempt(f"{name} runs", lambda name=name, opened=opened: sides.update({name: opened(stack, setup)}) or [])
+
+        def add_peer(name: str = name, opened: Callable[[ExitStack, Setup], Worker] = opened) -> list[Finding]:
+            sides[name] = opened(stack, setup)
+            return []
+
+        failed = _attempt(f"{name} runs", add_peer)
         findings += [replace(one, holds=None) for one in failed]  # the peer's trouble is not ours
     for batch in setup.batches:
         for beam in (1, 4):
@@ -270,72 +252,17 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.device != "cpu" and not gpu_facts():
         report = Report(arguments.device, describe_machine(), {}, ("`--device cpu` tries out the check itself.",), ())
-        write(report, arguments.output)
+        report.write(arguments.output)
         return 2
-    fast = "fp32" if arguments.device == "cpu" else "fp16"
-    is_old = arguments.device == "tensorrt" and not _at_least(gpu_facts().get("compute capability", ""), (8, 0))
-    others = {"cpu": (), "cuda": ("int8",), "tensorrt": ("int8",) if is_old else ("int8", "bf16")}[arguments.device]
     try:
-        report = check(_setup(arguments, fast, others, is_old))
+        report = check(prepared(arguments))
     except subprocess.CalledProcessError as error:  # of an export or a build, which has said why
         what = " ".join(error.cmd[1:2])
         finding = Finding(f"dragoman {what}", "to work at all", f"ended with code {error.returncode}", holds=False)
         remarks = tuple(version_remarks())
         report = Report(arguments.device, describe_machine(), gpu_facts(), remarks, (finding,))
-    write(report, arguments.output)
+    report.write(arguments.output)
     return 0 if report.accepted else 1
-
-
-def _setup(arguments: argparse.Namespace, fast: str, others: Sequence[str], is_old: bool) -> Setup:
-    """With bundles that are exported if the cache has none."""
-    return Setup(
-        device=arguments.device,
-        reference=exported(arguments.model, "cpu", "fp32"),
-        exact=None if is_old else exported(arguments.model, arguments.device, "fp32"),
-        fast=exported(arguments.model, arguments.device, fast),
-        sentences=arguments.sentences,
-        peer=None if arguments.without_peers else arguments.model,
-        peer_precision=fast,
-        others={precision: exported(arguments.model, arguments.device, precision) for precision in others},
-    )
-
-
-def write(report: Report, output: Path) -> None:
-    """Both files, and the verdict as the last line."""
-    output.with_suffix(".json").write_text(
-        json.dumps({"verdict": report.verdict, **asdict(report)}, indent=1) + "\n", encoding="utf-8"
-    )
-    output.with_suffix(".md").write_text(report.to_markdown(), encoding="utf-8")
-    print(report.to_markdown())
-    print(f"written: {output.with_suffix('.md')}, {output.with_suffix('.json')}", file=sys.stderr)
-    print(f"verdict: {report.verdict}", flush=True)
-
-
-def exported(model: Path, device: str, precision: str) -> Path:
-    """The bundle for a device, exported when the cache has none; its engines are built for the GPU that is here."""
-    output = CACHE / "gpu-bundles" / f"{model.name}-{device}-{precision}"
-    program = shutil.which("dragoman", path=str(Path(sys.executable).parent)) or "dragoman"
-    if not output.is_dir():
-        output.parent.mkdir(parents=True, exist_ok=True)
-        command = [program, "export", str(model), "--output", str(output), "--precision", precision, "--target", device]
-        subprocess.run(command, check=True)
-    if device == "tensorrt":  # beams of 4 in the largest batch
-        build = [program, "build-engines", str(output), "--max-batch", str(4 * max(BATCHES))]
-        subprocess.run([*build, *_flavour(gpu_facts().get("compute capability", ""))], check=True)
-    return output
-
-
-def _flavour(capability: str) -> list[str]:
-    """What TensorRT-RTX does not know, the standard package builds for."""
-    from tensorrt_rtx_bindings import ComputeCapability
-
-    known = f"SM{capability.replace('.', '')}" in ComputeCapability.__members__
-    return [] if known or not capability else ["--flavour", "tensorrt"]
-
-
-def _at_least(capability: str, least: tuple[int, int]) -> bool:
-    """Of a GPU that says what it has."""
-    return not capability or tuple(map(int, capability.split("."))) >= least
 
 
 if __name__ == "__main__":

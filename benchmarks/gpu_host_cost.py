@@ -68,7 +68,8 @@ def of_the_engine(runtime: TensorRtRuntime, cuda: IdleCuda, facts: ModelFacts, b
         while engine.busy:
             engine.wait()
             engine.step()
-        return cuda.launches - before
+        launches: int = cuda.launches - before
+        return launches
 
     return _seconds(steps)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from benchmarks.results import machine_line
@@ -69,3 +72,12 @@ class Report:
                 figures = " | ".join(f"{one[name]:,.0f}" if name in one else "–" for name in names)
                 lines.append(f"| {one['batch']:.0f} | {one['beam']:.0f} | {figures} |")
         return "\n".join([*lines, *(f"\n! {remark}" for remark in self.remarks), ""])
+
+    def write(self, output: Path) -> None:
+        """Both files, and the verdict as the last line."""
+        page, figures = output.with_suffix(".md"), output.with_suffix(".json")
+        figures.write_text(json.dumps({"verdict": self.verdict, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        page.write_text(self.to_markdown(), encoding="utf-8")
+        print(self.to_markdown())
+        print(f"written: {page}, {figures}", file=sys.stderr)
+        print(f"verdict: {self.verdict}", flush=True)

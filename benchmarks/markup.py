@@ -28,6 +28,7 @@ from dragoman.serving.text.aligning import Side, links_between
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.formats import TextFormat, blocks_of
+from dragoman.serving.text.links import Link
 from dragoman.serving.text.planning import Splitting, plan_document
 from dragoman.serving.text.protection import Protection
 from dragoman.serving.text.stand_ins import StandIns
@@ -88,7 +89,8 @@ class Pipeline:
         for part, gap, sequence in zip(document.parts, document.gaps[1:], ended, strict=False):
             if sequence.error is not None:
                 raise sequence.error
-            best, links = sequence.hypotheses[0], ()
+            best = sequence.hypotheses[0]
+            links: tuple[Link, ...] = ()
             if sequence.forced:
                 source = Side(part.text, tokenizer.source_spans(part.text))
                 target = Side(tokenizer.decode(best.tokens), tokenizer.target_spans(best.tokens))

@@ -57,9 +57,9 @@ def main() -> int:
 
 
 def _cost_us(server: Served, texts: list[str], in_flight: int) -> int:
-    begun_s = server.cpu_s()
+    begun_s = server.server.cpu_s()
     server.translate_all(texts, 1, in_flight)
-    return round((server.cpu_s() - begun_s) / len(texts) * 1e6)
+    return round((server.server.cpu_s() - begun_s) / len(texts) * 1e6)
 
 
 def _arguments() -> argparse.Namespace:

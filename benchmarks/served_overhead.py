@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -25,11 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import grpc
-import psutil
 from tritonclient.grpc import InferResult, service_pb2, service_pb2_grpc
 
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.results import write_results
+from benchmarks.served_process import ServedProcess, serving
 from benchmarks.statistics import ratios, spread
 from benchmarks.triton_server import triton_with
 from dragoman.search import DecodingOptions
@@ -64,9 +63,9 @@ class Line:
 class Served:
     """A separate server on a free port, asked with raw gRPC."""
 
-    def __init__(self, address: str, process: psutil.Process, ready_s: float) -> None:
-        self.process, self.ready_s = process, ready_s
-        self._channel = grpc.insecure_channel(address)
+    def __init__(self, server: ServedProcess) -> None:
+        self.server = server
+        self._channel = grpc.insecure_channel(server.address)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     def translate(self, text: str, beam_size: int) -> tuple[float, float]:
@@ -94,16 +93,6 @@ class Served:
         if failures:
             raise SystemExit(f"{len(failures)} requests failed: {failures[0]}")
 
-    def cpu_s(self) -> float:
-        """CPU time of all processes so far."""
-        family = [self.process, *self.process.children(recursive=True)]
-        return sum(member.cpu_times().user + member.cpu_times().system for member in family)
-
-    def memory_bytes(self) -> int:
-        """Proportional share of every process: memory they share is counted once."""
-        family = [self.process, *self.process.children(recursive=True)]
-        return sum(member.memory_full_info().pss for member in family)
-
     def close(self) -> None:
         self._channel.close()
 
@@ -116,7 +105,7 @@ def main() -> int:
         lines.append(measure_start(arguments))
     if set(arguments.only) & {"latency", "throughput", "memory"}:
         with served(arguments.bundle, arguments.threads) as server:
-            rest_bytes = server.memory_bytes()
+            rest_bytes = server.server.memory_bytes()
             model = open_model(arguments.bundle, RuntimeSettings(threads=arguments.threads))
             model.warm_up()
             for beam_size in arguments.beam_size:
@@ -145,7 +134,7 @@ def measure_latency(server: Served, model: LoadedModel, texts: Sequence[str], be
         theirs: list[tuple[float, float]] = []
         for start in range(0, len(texts), BLOCK):
             block = texts[start : start + BLOCK]
-            ours += [_timed(lambda text=text: model.translate([text], options)) for text in block]
+            ours += [_timed(functools.partial(model.translate, [text], options)) for text in block]
             theirs += [server.translate(text, beam_size) for text in block]
         added.append(statistics.median(served - alone for alone, (served, _) in zip(ours, theirs, strict=True)) * 1000)
         path.append(statistics.median(served - engine for served, engine in theirs) * 1000)
@@ -202,7 +191,7 @@ def measure_start(arguments: argparse.Namespace) -> Line:
     seconds = []
     for _ in range(arguments.rounds):
         with served(arguments.bundle, arguments.threads) as server:
-            seconds.append(server.ready_s)
+            seconds.append(server.server.ready_s)
     return Line("from the command to ready", f"{spread(seconds)} s", "< 5 s", {"seconds": seconds})
 
 
@@ -212,7 +201,7 @@ def measure_memory(server: Served, rest_bytes: int, texts: Sequence[str]) -> Lin
 
     def watch() -> None:
         while not stop.wait(0.1):
-            peak[0] = max(peak[0], server.memory_bytes())
+            peak[0] = max(peak[0], server.server.memory_bytes())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -226,23 +215,9 @@ def measure_memory(server: Served, rest_bytes: int, texts: Sequence[str]) -> Lin
 @contextlib.contextmanager
 def served(bundle: Path, threads: int, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
     """`dragoman serve` without its response cache, gone at the end."""
-    command = [str(Path(sys.executable).with_name("dragoman")), "serve", "--bundle", f"en-de={bundle}"]
-    command += ["--grpc-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"]
-    command += ["--threads", str(threads), "--response-cache", "0"]
-    begun = time.perf_counter()
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(command, env={**os.environ, **(environment or {})}, **pipes) as process:
-        try:
-            for line in process.stdout or ():
-                if line.startswith("ready:"):
-                    address = line.split(" at ")[1].split()[0]
-                    server = Served(address, psutil.Process(process.pid), time.perf_counter() - begun)
-                    yield server
-                    server.close()
-                    return
-            raise SystemExit("the server did not get ready; run `dragoman serve` to see why")
-        finally:
-            process.terminate()
+    flags = "--threads", str(threads), "--response-cache", "0"
+    with serving(bundle, *flags, environment=environment) as server, contextlib.closing(Served(server)) as asked:
+        yield asked
 
 
 def report(lines: Sequence[Line], arguments: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ def best_settings(model: Path, precision: str, threads: int, asked: Mapping[str,
             except WorkerFailed:  # a library that this build or processor does not have
                 return float("inf")
         greedy, beam = (min(column) for column in zip(*rounds[1:], strict=True))
-        return float(greedy * beam) ** 0.5
+        return math.sqrt(greedy * beam)
 
     return Ct2Settings(min(CHOICES, key=seconds))
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import ctranslate2
 
-from benchmarks.workers.protocol import Ids, serve
+from benchmarks.workers.protocol import Ids, Side, serve
 
 COMPUTE_TYPE = {"fp32": "float32", "int8": "int8_float32", "fp16": "float16"}
 
 
-class CTranslate2Side:
+class CTranslate2Side(Side):
     """One Translator; ids become its token strings once, outside the timed calls where they repeat."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.workers.protocol import Ids, serve
+from benchmarks.workers.protocol import Ids, Side, serve
 
 
-class HuggingFaceSide:
+class HuggingFaceSide(Side):
     """MarianMTModel with torch's own kernels; sorted by length, as any careful user of it would."""
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -30,9 +30,9 @@ class Side(Protocol):
     def run(self, sources: Ids, batch: int, beam: int, target_tokens: int | None) -> Ids:
         """Translate all sources, at most `batch` at a time; outputs of exactly `target_tokens` where that is given."""
 
-    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
+    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:  # noqa: ARG002 - of those that can
         """The log-probability of each token of the targets."""
-        raise NotImplementedError
+        raise ValueError("this side gives no scores")
 
 
 def serve(side: Side) -> None:

@@ -5,7 +5,7 @@ from benchmarks.statistics import geometric_mean, ratios, spread
 
 
 def test_a_ratio_compares_the_two_sides_of_each_round() -> None:
-    found = ratios(theirs=[2.0, 30.0, 4.0], ours=[1.0, 10.0, 4.0])
+    found = ratios(baseline=[2.0, 30.0, 4.0], measured=[1.0, 10.0, 4.0])
     assert (found.median, found.low, found.high, found.rounds) == (2.0, 1.0, 3.0, 3)
 
 
