@@ -1,3 +1,4 @@
+import select
 import selectors
 import socket
 import threading
@@ -58,6 +59,34 @@ def test_a_backlog_arrives_in_order_once_it_is_read(ends: tuple[Channel, Channel
     finally:
         finished.set()
         flusher.join()
+
+
+def test_a_frame_goes_out_in_few_turns_to_a_peer_that_keeps_reading(
+    ends: tuple[Channel, Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = ends
+    sent, arrived = Frame(Kind.ANSWER, 1, (bytes(1 << 20),)), list[Frame]()
+
+    def wait(readers: list, writers: list, errors: list, timeout_s: float) -> tuple[list, list, list]:
+        if writers:  # meanwhile the other side reads
+            arrived.extend(right.receive())
+        return [], writers, []
+
+    left.post(sent)
+    monkeypatch.setattr(select, "select", wait)
+    left.flush()
+    monkeypatch.undo()
+    assert not left.has_backlog
+    assert arrived or receive(right, 1) == [sent]
+
+
+def test_a_flush_does_not_wait_for_a_peer_that_does_not_read(ends: tuple[Channel, Channel]) -> None:
+    left, _ = ends
+    left.post(Frame(Kind.ANSWER, 1, (bytes(4 << 20),)))
+    left.flush()
+    before = left.backlog_bytes
+    left.flush()
+    assert left.backlog_bytes == before > 0
 
 
 def test_a_peer_that_never_reads_is_given_up(ends: tuple[Channel, Channel]) -> None:

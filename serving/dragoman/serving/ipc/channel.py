@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import socket
 import threading
+from collections import deque
 
 from dragoman.errors import ServeError
 from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, FrameReader
@@ -15,9 +17,12 @@ __all__ = ["Channel", "ChannelClosed"]
 _READ_BYTES = 1 << 18
 _MANY_BYTES = 1 << 16
 """Who has sent so many has more behind them, and a socket holds little: it is read on while more comes …"""
-_READS_AT_ONCE = 16
+_TIMES_AT_ONCE = 16
 _MORE_COMES_S = 0.0002
-"""… so soon. A short request would wait for a turn of the loop for each few hundred kilobytes before it otherwise."""
+"""… so soon, and written on while more is read. A short request, or a token behind an answer of megabytes, would wait for a
+turn of the loop for each few hundred kilobytes before it otherwise."""
+_BUFFERS_AT_ONCE = 256
+"""Of one call of the system, which takes 1024 at most."""
 
 
 class ChannelClosed(ServeError):
@@ -31,7 +36,8 @@ class Channel:
         connected.setblocking(False)
         self._socket = connected
         self._reader = FrameReader()
-        self._backlog = bytearray()
+        self._backlog = deque[bytes | memoryview]()  # none is empty
+        self._backlog_bytes = 0
         self._has_more = False
         self._lock = threading.Lock()
 
@@ -57,31 +63,33 @@ class Channel:
     @property
     def backlog_bytes(self) -> int:
         """How much is waiting for it."""
-        return len(self._backlog)
+        return self._backlog_bytes
 
     def send(self, frame: Frame) -> None:
         """Send at once what the socket takes; the rest goes out with `flush`."""
-        data = frame.encode()
         with self._lock:
-            if not self._backlog:
-                data = data[self._write(data) :]
-            self._line_up(data)
+            is_first = not self._backlog
+            self._line_up(frame)
+            if is_first:
+                self._write()
 
     def post(self, frame: Frame) -> None:
         """Put a frame in line for the next `flush`: several then go out together, and wake the other side once."""
-        data = frame.encode()
         with self._lock:
-            self._line_up(data)
+            self._line_up(frame)
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send what waits, as far as the socket takes it; much of it as long as the other side keeps reading."""
         with self._lock:
-            del self._backlog[: self._write(self._backlog)]
+            for _ in range(_TIMES_AT_ONCE):
+                sent = self._write()
+                if not (sent and self._backlog and select.select([], [self._socket], [], _MORE_COMES_S)[1]):
+                    return
 
     def receive(self) -> list[Frame]:
         """The frames that have arrived; ChannelClosed when there will be no more."""
         frames, reads = self._receive_some(), 1
-        while self._has_more and reads < _READS_AT_ONCE and select.select([self._socket], [], [], _MORE_COMES_S)[0]:
+        while self._has_more and reads < _TIMES_AT_ONCE and select.select([self._socket], [], [], _MORE_COMES_S)[0]:
             try:
                 frames += self._receive_some()
             except ChannelClosed:
@@ -108,17 +116,38 @@ class Channel:
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def _line_up(self, data: bytes) -> None:
-        if len(self._backlog) + len(data) > MAX_FRAME_BYTES:
+    def _line_up(self, frame: Frame) -> None:
+        pieces = frame.pieces()
+        size = sum(map(len, pieces))
+        if self._backlog_bytes + size > MAX_FRAME_BYTES:
             raise ChannelClosed("the other side has stopped reading")
-        self._backlog += data
+        self._backlog_bytes += size
+        if size < _MANY_BYTES:
+            self._backlog.append(b"".join(pieces))
+        else:
+            self._backlog.extend(filter(None, pieces))
 
-    def _write(self, data: bytes | bytearray) -> int:
-        if not data:
+    def _write(self) -> int:
+        """As much of what waits as the socket takes; how many bytes that were."""
+        backlog = self._backlog
+        if not backlog:
             return 0
         try:
-            return self._socket.send(data)
+            if len(backlog) == 1:
+                sent = self._socket.send(backlog[0])
+            else:
+                sent = self._socket.sendmsg(itertools.islice(backlog, _BUFFERS_AT_ONCE))
         except BlockingIOError:
             return 0
         except OSError as error:
             raise ChannelClosed(f"the connection broke: {error.strerror}") from error
+        self._backlog_bytes -= sent
+        if not self._backlog_bytes:
+            backlog.clear()
+            return sent
+        left = sent
+        while left >= len(backlog[0]):
+            left -= len(backlog.popleft())
+        if left:
+            backlog[0] = memoryview(backlog[0])[left:]
+        return sent

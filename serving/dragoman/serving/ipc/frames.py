@@ -77,6 +77,10 @@ class Frame(NamedTuple):
     parts: tuple[bytes, ...] = ()
 
     def encode(self) -> bytes:
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[bytes]:
+        """What `encode` joins: an answer of megabytes is sent without another copy of it."""
         parts = self.parts
         size = _HEADER.size + _LENGTH.size * len(parts) + sum(map(len, parts))
         if size > MAX_FRAME_BYTES:
@@ -84,7 +88,7 @@ class Frame(NamedTuple):
         pieces = [_LENGTH.pack(size), _HEADER.pack(self.kind, self.request, len(parts))]
         for part in parts:
             pieces += (_LENGTH.pack(len(part)), part)
-        return b"".join(pieces)
+        return pieces
 
     def json(self) -> Any:  # noqa: ANN401 - what JSON holds is for the caller to say
         """The first part, parsed."""
