@@ -95,13 +95,17 @@ class ClientDecode:
         """Yields the calls of each round (one a model of the ensemble), is sent their replies, returns the results."""
         replies = yield self._opening()
         opened = [_read_opened(reply, len(self._texts)) for reply in replies]
-        self._sessions = [one.session for one in opened]
         first = _agreed(opened)
         hypotheses = yield from self._search(first)
         token_lists = [list(one.tokens) for found in hypotheses for one in found]
         command = json.dumps({"do": "text", "tokens": token_lists}).encode()
         (reply,) = yield [Call(DECODER, {"SESSION": [first.session], "COMMAND": [command]})]
         return self._translations(first, hypotheses, reply.strings("DECODED"))
+
+    def note_sessions(self, replies: Sequence[Reply]) -> None:
+        """Those that were opened, to be closed whatever happens: another call of the same round may have failed."""
+        if not self._sessions:
+            self._sessions = [reply.strings("SESSION")[0].encode() for reply in replies if reply.has("SESSION")]
 
     def closing(self) -> list[Call]:
         """Calls that free the caches in the server, whatever has happened; once."""

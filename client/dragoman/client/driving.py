@@ -39,11 +39,14 @@ async def _decode_once(transport: Transport, decoding: ClientDecode, attempts: A
         calls = next(steps)
         while True:
             requests = [_request(call) for call in calls]
-            responses = await transport.infer_together(requests, attempts.server, attempts.remaining_s)
-            if isinstance(responses, Failure):
-                return responses
+            outcomes = await transport.infer_together(requests, attempts.server, attempts.remaining_s)
+            replies = [Reply(outcome) for outcome in outcomes if not isinstance(outcome, Failure)]
+            decoding.note_sessions(replies)
+            for outcome in outcomes:
+                if isinstance(outcome, Failure):
+                    return outcome
             try:
-                calls = steps.send([Reply(response) for response in responses])
+                calls = steps.send(replies)
             except StopIteration as end:  # must not leave a coroutine
                 translations: list[Translation] = end.value
                 return translations

@@ -41,6 +41,10 @@ class Reply:
         self._outputs = {output.name: output for output in response.outputs}
         self._raw = dict(zip(self._outputs, response.raw_output_contents, strict=False))
 
+    def has(self, name: str) -> bool:
+        """Whether there is such an output, whatever is in it."""
+        return name in self._raw
+
     def array(self, name: str) -> NDArray[Any]:
         """A numeric output in its shape."""
         output, raw = self._output(name)

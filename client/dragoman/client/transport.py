@@ -65,14 +65,12 @@ class Transport:
                 raise failure.error
             await self.calls.sleep(attempts.failed(failure))
 
-    async def infer_together(self, requests: list[Message], server: int, timeout_s: float) -> list[Message] | Failure:
-        """The responses to several inferences sent to one server at once, without retries; or the first failure."""
+    async def infer_together(self, requests: list[Message], server: int, timeout_s: float) -> list[Message | Failure]:
+        """What became of several inferences sent to one server at once, without retries."""
         if len(requests) == 1:
-            outcomes = [await self.calls.unary(server, "ModelInfer", requests[0], timeout_s)]
-        else:
-            pending = [self.calls.start(server, request, timeout_s) for request in requests]
-            outcomes = [await call.wait(None) for call in pending]
-        return next((outcome for outcome in outcomes if isinstance(outcome, Failure)), outcomes)
+            return [await self.calls.unary(server, "ModelInfer", requests[0], timeout_s)]
+        pending = [self.calls.start(server, request, timeout_s) for request in requests]
+        return [await call.wait(None) for call in pending]
 
     async def ask(self, method: str, request: Message, server: int, timeout_s: float) -> Message:
         """One plain call of Triton's service to one server, without retries."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-from fake_triton import Outputs, Received, packed
+from fake_triton import OVERLOADED, Outputs, Received, packed
 
 from dragoman.search import DecodingOptions, Hypothesis
 from dragoman.wire import WIRE_VERSION
@@ -86,6 +86,7 @@ class PseudoModel:
         self.steps = 0
         self.vocabulary = dict.fromkeys(models, VOCABULARY)
         self.lose_sessions_at_step: int | None = None
+        self.overloaded_at_step: int | None = None
 
     def encoder(self, request: Received, context: grpc.ServicerContext) -> Outputs:
         name = request.bundle
@@ -117,6 +118,9 @@ class PseudoModel:
             self.open.clear()
         if name not in self.open:
             context.abort(grpc.StatusCode.NOT_FOUND, "SESSION_LOST: the engine was restarted")
+        if self.steps == self.overloaded_at_step:
+            self.overloaded_at_step = None
+            context.abort(OVERLOADED.code, OVERLOADED.message)
         if command["do"] == "step":
             return self._step(self.open[name], request.inputs["STEP"][0], command["candidates"])
         texts = [spell(tokens) for tokens in command.get("tokens", [])]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_triton import ScriptedTriton
+from fake_triton import OVERLOADED, ScriptedTriton
 from pseudo_model import VOCABULARY, PseudoModel, log_softmax, logits_of, solo, spell
 
 from dragoman.client import AsyncTranslator, ClientDecoding, RetryPolicy, Step, Translator
-from dragoman.errors import InvalidRequest, ServerError, UsageError
+from dragoman.errors import InvalidRequest, Overloaded, ServerError, UsageError
 from dragoman.search import DecodingOptions
 
 TEXTS = ["one", "another text", "a third", "four", "five five"]
@@ -123,6 +123,35 @@ def test_a_session_that_was_lost_is_begun_again(decoder: Translator, model: Pseu
     model.lose_sessions_at_step = 3
     assert [one.text for one in decoder.translate(TEXTS)] == [alone(text)[0][0] for text in TEXTS]
     assert model.opened == 2
+
+
+@pytest.mark.parametrize("step", [None, 0, 3])
+def test_a_server_that_is_overloaded_is_asked_again_and_keeps_no_session(
+    decoder: Translator, triton: ScriptedTriton, model: PseudoModel, step: int | None
+) -> None:
+    if step is None:  # already when the session is opened
+        triton.answers.append(OVERLOADED)
+    model.overloaded_at_step = step
+    assert [one.text for one in decoder.translate(TEXTS)] == [alone(text)[0][0] for text in TEXTS]
+    assert (model.opened, model.open) == (1 if step is None else 2, {})
+
+
+def test_a_server_that_stays_overloaded_is_an_error_with_its_hint(triton: ScriptedTriton, model: PseudoModel) -> None:
+    model.overloaded_at_step = 2
+    retry = RetryPolicy.never()
+    with Translator(triton.url, decoding="client", retry=retry) as translator, pytest.raises(Overloaded) as caught:
+        translator.translate("one")
+    assert caught.value.retry_after_s == 0.001
+    assert model.open == {}
+
+
+def test_an_ensemble_of_which_one_model_is_overloaded_leaves_no_session_of_the_other(
+    triton: ScriptedTriton, model: PseudoModel, eager: RetryPolicy
+) -> None:
+    triton.answers.append(OVERLOADED)
+    with Translator(triton.url, decoding=ClientDecoding(ensemble=["second"]), retry=eager) as translator:
+        translator.translate("one")
+    assert (model.opened, model.open) == (3, {})
 
 
 def test_a_forced_prefix_in_words_is_kept(decoder: Translator) -> None:
