@@ -31,7 +31,7 @@ from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration
 from dragoman.export.progress import QuietStages
-from dragoman.export.tensorrt import EngineOptions, build_engines
+from dragoman.export.tensorrt import BuildOptions, build_engines
 from dragoman.export.transformer.linear import Linear
 from dragoman.export.transformer.model import OutputProjection
 checkpoint, output, precision = read_checkpoint(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3]
@@ -40,7 +40,7 @@ calibration = Calibration((), dict.fromkeys(linear, 8.0) if precision == "int8" 
 started = time.monotonic()
 graphs = build_graphs(checkpoint, ("portable",), precision, output, lambda share: None, calibration=calibration)
 checkpoint.weights.release()
-options = EngineOptions(compute_capabilities=("8.6",))
+options = BuildOptions(compute_capabilities=("8.6",))
 built = build_engines(output, graphs, dimensions=checkpoint.dimensions, precision=precision, options=options,
                       stages=QuietStages())
 print(json.dumps({

@@ -25,7 +25,7 @@ from dragoman.search import DecodingOptions
 from dragoman.serving.engine import ForcedTarget, Forcing, Sequence
 from dragoman.serving.in_process import LoadedModel, open_model
 from dragoman.serving.runtime.settings import RuntimeSettings
-from dragoman.serving.text.aligning import Side, links_between
+from dragoman.serving.text.aligning import SpannedText, links_between
 from dragoman.serving.text.links import Link
 
 __all__ = ["main"]
@@ -80,8 +80,8 @@ def required(kind: str, words: Iterable[tuple[int, ...]]) -> DecodingOptions:
 def links_of(model: LoadedModel, source: str, target: ForcedTarget) -> tuple[Link, ...]:
     """Words of a source and of a target that the model has read."""
     tokenizer = model.tokenizer
-    read = Side(tokenizer.decode(target.tokens), tokenizer.target_spans(target.tokens))
-    return links_between(Side(source, tokenizer.source_spans(source)), read, target.alignment)
+    read = SpannedText(tokenizer.decode(target.tokens), tokenizer.target_spans(target.tokens))
+    return links_between(SpannedText(source, tokenizer.source_spans(source)), read, target.alignment)
 
 
 def linked_terms(model: LoadedModel, source: str, target: ForcedTarget) -> list[tuple[str, tuple[int, int]]]:

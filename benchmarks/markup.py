@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Forcing, Sequence
 from dragoman.serving.in_process import LoadedModel, open_model
-from dragoman.serving.text.aligning import Side, links_between
+from dragoman.serving.text.aligning import SpannedText, links_between
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.fitting import Measure
 from dragoman.serving.text.formats import TextFormat, blocks_of
@@ -92,8 +92,8 @@ class Pipeline:
             best = sequence.hypotheses[0]
             links: tuple[Link, ...] = ()
             if sequence.forced:
-                source = Side(part.text, tokenizer.source_spans(part.text))
-                target = Side(tokenizer.decode(best.tokens), tokenizer.target_spans(best.tokens))
+                source = SpannedText(part.text, tokenizer.source_spans(part.text))
+                target = SpannedText(tokenizer.decode(best.tokens), tokenizer.target_spans(best.tokens))
                 links = links_between(source, target, sequence.forced[0].alignment)
             pieces += (part.restored(tokenizer.decode(best.tokens), links), gap)
         return "".join(pieces)

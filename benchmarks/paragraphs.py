@@ -26,7 +26,7 @@ from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.loaded_bundle import load_bundle
 from dragoman.serving.process.request_handler import RequestHandler
-from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.process.settings import EngineSettings, ProcessSettings
 from dragoman.serving.process.task_queue import TaskQueue
 
 _CHANNEL = cast("Channel", "benchmark")
@@ -40,7 +40,7 @@ class Handler:
     """The request handler of a bundle with its engine, and nothing between it and the caller."""
 
     def __init__(self, bundle: Path, threads: int) -> None:
-        options = EngineOptions(threads=threads, response_cache_bytes=0)
+        options = EngineSettings(threads=threads, response_cache_bytes=0)
         self._bundle = load_bundle(ProcessSettings("benchmark", bundle, options))
         self._tasks, self._answers = TaskQueue(), dict[int, Frame]()
         self._handler = RequestHandler(self._bundle, Recorder(), Replies(self._send), self._tasks)

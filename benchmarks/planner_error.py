@@ -24,9 +24,9 @@ from benchmarks.results import ROOT, replace_block, write_results
 from dragoman.client.addresses import parse_addresses
 from dragoman.loadtest.arrivals import shape_named
 from dragoman.loadtest.plan import ClosedLoop, OpenLoop, Plan
-from dragoman.loadtest.planning.profile import Profile
+from dragoman.loadtest.planning.profile import ServerProfile
 from dragoman.loadtest.planning.simulator import Server, simulate
-from dragoman.loadtest.planning.sizing import calibrate, poisson
+from dragoman.loadtest.planning.sizing import fitted_profile, poisson
 from dragoman.loadtest.result import RunResult
 from dragoman.loadtest.run import run
 from dragoman.loadtest.sender import RequestSettings, Target
@@ -98,14 +98,14 @@ def measuring(bundle: Path, beam_size: int | None) -> Iterator[Measure]:
 def one_round(measure: Measure, number: int, most: float, seconds: float) -> list[Compared]:
     """The load test that is planned from, then every rate."""
     server = Server()
-    profile = calibrate(measure(OpenLoop(shape_named("step", HIGHEST_SHARE * most, seconds))), server)
+    profile = fitted_profile(measure(OpenLoop(shape_named("step", HIGHEST_SHARE * most, seconds))), server)
     return [
         compare(number, share, profile, server, measure(OpenLoop(shape_named("poisson", share * most, seconds))))
         for share in SHARES
     ]
 
 
-def compare(number: int, share: float, profile: Profile, server: Server, result: RunResult) -> Compared:
+def compare(number: int, share: float, profile: ServerProfile, server: Server, result: RunResult) -> Compared:
     figures = result.figures
     prediction = simulate(profile, server, poisson(figures.offered_rate))
     return Compared(

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from dragoman.bundle.integrity import record_file
-from dragoman.bundle.manifest import MANIFEST_NAME, SCHEMA_VERSION, Engine, Manifest, Precision, read_manifest
-from dragoman.export.tensorrt.options import EngineLimits
+from dragoman.bundle.manifest import MANIFEST_NAME, SCHEMA_VERSION, EngineFile, Manifest, Precision, read_manifest
+from dragoman.export.tensorrt.options import ProfileLimits
 from dragoman.export.tensorrt.profiles import profiles_of
 from exported_graphs import Exported
 from gpu_double.tensorrt import VERSION
@@ -37,9 +37,9 @@ def add_engines(bundle: Path) -> Manifest:
         name = f"{graph.role}.engine"
         (bundle / name).write_bytes(f"stands for {graph.file}".encode())
         files[name] = record_file(bundle / name)
-        profiles = profiles_of(graph, manifest.dimensions, EngineLimits())
+        profiles = profiles_of(graph, manifest.dimensions, ProfileLimits())
         facts = ("tensorrt_rtx", VERSION, manifest.precision, ("8.0", "8.6"))
-        engines.append(Engine(graph.role, name, *facts, profiles, 1.0))
+        engines.append(EngineFile(graph.role, name, *facts, profiles, 1.0))
     manifest = dataclasses.replace(manifest, engines=tuple(engines), files=files)
     (bundle / MANIFEST_NAME).write_text(manifest.to_json())
     return manifest

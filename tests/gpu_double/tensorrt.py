@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import onnxruntime
 
-from dragoman.bundle.manifest import Engine, Graph, Manifest
+from dragoman.bundle.manifest import EngineFile, Graph, Manifest
 from gpu_double.cuda import CudaDouble, Fault, view
 
 VERSION, STANDARD_VERSION = "1.7.1.116", "11.4.0.106"
@@ -204,7 +204,7 @@ class EngineDouble:
 
     context_type: type[ContextDouble] = ContextDouble
 
-    def __init__(self, cuda: CudaDouble, bundle: Path, entry: Engine, graph: Graph) -> None:
+    def __init__(self, cuda: CudaDouble, bundle: Path, entry: EngineFile, graph: Graph) -> None:
         self.cuda, self.entry, self.graph = cuda, entry, graph
         self.device = cuda.device  # where it was loaded; it runs nowhere else
         self.inputs = {spec.name: spec for spec in graph.inputs}
@@ -292,7 +292,7 @@ class StandardDouble:
 
     def __init__(self, cuda: CudaDouble) -> None:
         self.cuda = cuda
-        self.known: dict[bytes, tuple[Path, Engine, Graph]] = {}
+        self.known: dict[bytes, tuple[Path, EngineFile, Graph]] = {}
         self.engines: dict[str, EngineDouble] = {}
         self.validity: tuple[str, int] = ("VALID", 0)
 

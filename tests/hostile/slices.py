@@ -25,7 +25,7 @@ from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.loaded_bundle import load_bundle
 from dragoman.serving.process.loop import GarbageCollector
 from dragoman.serving.process.request_handler import RequestHandler
-from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.process.settings import EngineSettings, ProcessSettings
 from dragoman.serving.process.task_queue import Task, TaskQueue
 from hostile.expensive import ANSWERED_MS, Expensive, expensive
 from served import Caller
@@ -62,7 +62,7 @@ class EngineThread:
     """What the engine process does between a request and its answer, without Triton and sockets."""
 
     def __init__(self, bundle: Path) -> None:
-        loaded = load_bundle(ProcessSettings("en-de", bundle, EngineOptions(threads=1)))
+        loaded = load_bundle(ProcessSettings("en-de", bundle, EngineSettings(threads=1)))
         self._engine, self._tasks = loaded.engine, _MeasuredTasks()
         self._answers: list[Frame] = []
         self._handler = RequestHandler(

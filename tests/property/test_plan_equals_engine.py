@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dragoman.loadtest.planning.profile import Profile, StepTimes
+from dragoman.loadtest.planning.profile import ServerProfile, StepTimes
 from dragoman.loadtest.planning.simulator import Server, simulate
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, Finished, ModelFacts, Sequence
@@ -47,7 +47,7 @@ def test_the_simulated_latencies_are_those_of_the_engine(rate: float, max_rows: 
     choices = np.array([2, 5, 9, 14])
     arrivals_s, lengths = rng.exponential(1 / rate, 900).cumsum(), rng.choice(choices, 900)
     measured = engine_latencies(arrivals_s, lengths, max_rows)
-    profile = Profile(StepTimes(BASE_S, ROW_S, (1.0,), 64.0), tuple(lengths.tolist()), 1.0, rows_per_request=1)
+    profile = ServerProfile(StepTimes(BASE_S, ROW_S, (1.0,), 64.0), tuple(lengths.tolist()), 1.0, rows_per_request=1)
     predicted = simulate(profile, Server(max_rows=max_rows), arrivals_s, warm_up=0.0, steps=lengths)
     for percent in (50, 95, 99):
         assert predicted.percentile_s(percent) == pytest.approx(float(np.percentile(measured, percent)), rel=0.02)

@@ -14,7 +14,7 @@ from dragoman.client.retry import RetryPolicy
 from dragoman.errors import ServerError, UsageError
 from dragoman.wire import TRANSLATE
 
-__all__ = ["BULK_TIMEOUT_S", "CHECK_TIMEOUT_S", "Decoding", "Settings", "settings_of"]
+__all__ = ["BULK_TIMEOUT_S", "CHECK_TIMEOUT_S", "CallSettings", "Decoding", "settings_of"]
 
 BULK_TIMEOUT_S = 120.0
 """A request of a long job may wait this long, and be sent again that long: a server may be restarted meanwhile."""
@@ -34,7 +34,7 @@ _OF_THE_SERVER: Mapping[str, object] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CallSettings:
     """`plan` is None when the server decodes."""
 
     connection: Connection
@@ -85,7 +85,7 @@ def settings_of(
     tls: TLS | None,
     retry: RetryPolicy | None,
     keepalive_s: float,
-) -> Settings:
+) -> CallSettings:
     """Check a translator's arguments."""
     if decoding not in ("server", "client") and not isinstance(decoding, ClientDecoding):
         raise UsageError(f"decoding={decoding!r} must be 'server', 'client' or a ClientDecoding")
@@ -93,6 +93,6 @@ def settings_of(
     connection = Connection(parse_addresses(url), tls, keepalive_s, retry or RetryPolicy())
     if model is not None:
         encode_text(model, "model")
-    settings = Settings(connection, model, plan, timeout_s)
+    settings = CallSettings(connection, model, plan, timeout_s)
     settings.check({})  # an impossible timeout is better named here than at the first call
     return settings

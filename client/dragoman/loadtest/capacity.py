@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dragoman.errors import UsageError
 
-__all__ = ["Capacity", "Probe", "find_capacity"]
+__all__ = ["Capacity", "TriedRate", "find_capacity"]
 
 _NARROW_ENOUGH = 0.05
 _MOST_PROBES = 24
@@ -16,7 +16,7 @@ _LOWEST_RATE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class TriedRate:
     """One rate that was tried, and whether every objective held."""
 
     rate: float
@@ -31,7 +31,7 @@ class Probe:
 class Capacity:
     """What the search found; `rate` is 0 when even the lowest rate broke an objective."""
 
-    probes: tuple[Probe, ...]
+    probes: tuple[TriedRate, ...]
 
     @property
     def rate(self) -> float:
@@ -44,7 +44,7 @@ class Capacity:
         return bool(broke) and min(broke, key=lambda probe: probe.rate).client_limited
 
 
-def find_capacity(probe: Callable[[float], Probe], first_rate: float) -> Capacity:
+def find_capacity(probe: Callable[[float], TriedRate], first_rate: float) -> Capacity:
     """Search between a rate that holds and one that breaks until they are 5% apart.
 
     A rate that held once is tried no more: near the limit the result varies from run to run, which the 5% allow for. The
@@ -52,7 +52,7 @@ def find_capacity(probe: Callable[[float], Probe], first_rate: float) -> Capacit
     """
     if first_rate <= 0:
         raise UsageError(f"--rate {first_rate:g} must be above 0 to search from")
-    probes: list[Probe] = []
+    probes: list[TriedRate] = []
     holds, rate = 0.0, first_rate
     broke: list[float] = []  # rates above `holds`, each tried once
     while len(probes) < _MOST_PROBES:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from dragoman.loadtest.arrivals import Segment
-from dragoman.loadtest.capacity import Capacity, Probe, find_capacity
+from dragoman.loadtest.capacity import Capacity, TriedRate, find_capacity
 from dragoman.loadtest.plan import OpenLoop, Plan, default_workers
 from dragoman.loadtest.result import RunResult
 from dragoman.loadtest.run import Observer, run
@@ -25,9 +25,9 @@ def search_capacity(
     plan: Plan, objectives: Sequence[Objective], metrics_url: str | None, observe: Observer, first_rate: float
 ) -> tuple[RunResult, Capacity]:
     """The run at the highest rate that held (or at the lowest tried, when none did), and all the probes."""
-    results: list[tuple[Probe, RunResult]] = []
+    results: list[tuple[TriedRate, RunResult]] = []
 
-    def probe(rate: float) -> Probe:
+    def probe(rate: float) -> TriedRate:
         result = run(_at(plan, rate), metrics_url, observe)
         results.append((_judged(rate, objectives, result), result))
         if result.info.interrupted:
@@ -53,7 +53,7 @@ def _at(plan: Plan, rate: float) -> Plan:
     return dataclasses.replace(plan, load=load, workers=max(plan.workers, default_workers(load)))
 
 
-def _judged(rate: float, objectives: Sequence[Objective], result: RunResult) -> Probe:
+def _judged(rate: float, objectives: Sequence[Objective], result: RunResult) -> TriedRate:
     """Whether every objective held and the server kept up.
 
     A queue that grows all the time may not have reached the latency limit when a short probe ends; it would have.
@@ -62,7 +62,7 @@ def _judged(rate: float, objectives: Sequence[Objective], result: RunResult) -> 
     broken = [str(verdict) for verdict in judge(objectives, result) if not verdict.holds]
     if figures.answered_rate < _KEPT_UP * figures.offered_rate * (1 - figures.error_share):
         broken.append(f"kept up: {figures.answered_rate:.1f}/s of {figures.offered_rate:.1f}/s")
-    return Probe(
+    return TriedRate(
         rate,
         not broken,
         "; ".join(broken),

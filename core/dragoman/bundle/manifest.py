@@ -16,7 +16,7 @@ from dragoman.bundle.consistency import contradictions
 from dragoman.bundle.records import (
     Alignment,
     Dimensions,
-    Engine,
+    EngineFile,
     FileName,
     FileRecord,
     Graph,
@@ -49,7 +49,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Alignment",
     "Dimensions",
-    "Engine",
+    "EngineFile",
     "FileRecord",
     "Graph",
     "Languages",
@@ -94,7 +94,7 @@ class Manifest:
     files: dict[FileName, FileRecord]
     verification: Verification | None = None
     kept_in_fp32: tuple[str, ...] = ()
-    engines: tuple[Engine, ...] = ()
+    engines: tuple[EngineFile, ...] = ()
     languages: Languages | None = None
     tasks: Tasks = field(default_factory=Tasks)
     segmentation: Segmentation = "sentence"

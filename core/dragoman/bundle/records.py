@@ -11,7 +11,7 @@ from dragoman.search.options import DecodingOptions
 __all__ = [
     "Alignment",
     "Dimensions",
-    "Engine",
+    "EngineFile",
     "FileRecord",
     "Graph",
     "Languages",
@@ -220,7 +220,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineFile:
     """One TensorRT engine file."""
 
     role: Role

@@ -22,9 +22,9 @@ Ctrl-C or SIGTERM ends it, the bundle stays as it was."""
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    from dragoman.export.tensorrt.options import EngineLimits, Flavour
+    from dragoman.export.tensorrt.options import Flavour, ProfileLimits
 
-    defaults = EngineLimits()
+    defaults = ProfileLimits()
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("bundle", type=Path, metavar="BUNDLE", help="a bundle with portable graphs (--target tensorrt or cuda)")
@@ -69,11 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
     from dragoman.bundle.summary import engines_table
     from dragoman.export.progress import TerminalStages
     from dragoman.export.staging import interrupted_by_sigterm
-    from dragoman.export.tensorrt import EngineLimits, EngineOptions, parse_capabilities, rebuild_engines
+    from dragoman.export.tensorrt import BuildOptions, ProfileLimits, parse_capabilities, rebuild_engines
 
     capabilities = parse_capabilities(arguments.compute_capability) if arguments.compute_capability else None
-    limits = EngineLimits(max_batch=arguments.max_batch, max_beams=arguments.max_beam_size)
-    options = EngineOptions(arguments.flavour, capabilities, limits, scores=not arguments.without_scores)
+    limits = ProfileLimits(max_batch=arguments.max_batch, max_beams=arguments.max_beam_size)
+    options = BuildOptions(arguments.flavour, capabilities, limits, scores=not arguments.without_scores)
     with interrupted_by_sigterm(), TerminalStages(Console(stderr=True)) as stages:
         manifest = rebuild_engines(arguments.bundle, options, stages)
     console = Console()

@@ -16,7 +16,7 @@ from dragoman.bundle.manifest import (
     MANIFEST_NAME,
     SCHEMA_VERSION,
     Alignment,
-    Engine,
+    EngineFile,
     Graph,
     Lowering,
     Manifest,
@@ -38,7 +38,7 @@ from dragoman.export.lowering import Calibration, lowering_named, lowerings_for
 from dragoman.export.progress import QuietStages, Stages, peak_memory_bytes
 from dragoman.export.shortlist import with_shortlists
 from dragoman.export.staging import staged_directory
-from dragoman.export.tensorrt import EngineOptions, build_engines, find_toolchain
+from dragoman.export.tensorrt import BuildOptions, build_engines, find_toolchain
 from dragoman.export.verification.comparison import Judge, Output
 from dragoman.export.verification.corpus import bundled_corpus, read_corpus
 from dragoman.export.verification.exported import GraphModel
@@ -137,7 +137,7 @@ class _Export:
         self._options, self._stages = options, stages
         corpus = read_corpus(options.verify_file) if options.verify_file else bundled_corpus()
         self._corpus = corpus.prefixed(options.task_prefix)
-        self._engine_options = EngineOptions(compute_capabilities=options.compute_capabilities)
+        self._engine_options = BuildOptions(compute_capabilities=options.compute_capabilities)
         if "tensorrt" in options.targets:
             find_toolchain(self._engine_options)  # a missing builder is an error before the long work, not after it
 
@@ -242,7 +242,7 @@ class _Export:
         with self._stages.stage("calibrate on real text") as advance:
             return calibrate(checkpoint.model, checkpoint.tokens, text, self._options.precision, advance)
 
-    def _engines(self, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path) -> tuple[Engine, ...]:
+    def _engines(self, checkpoint: Checkpoint, graphs: tuple[Graph, ...], staging: Path) -> tuple[EngineFile, ...]:
         return build_engines(
             staging,
             graphs,

@@ -14,7 +14,7 @@ from dragoman.errors import ServeError, UsageError
 from dragoman.serving.config import BundleSpec, ServerConfig, Timeouts
 from dragoman.serving.console import Console
 from dragoman.serving.logs import configure_logging
-from dragoman.serving.process.settings import EngineOptions
+from dragoman.serving.process.settings import EngineSettings
 from dragoman.serving.serve_flags import add_serve_flags
 from dragoman.serving.supervisor.ports import free_port, require_free
 from dragoman.serving.supervisor.supervisor import Supervisor
@@ -72,7 +72,7 @@ def server_config(arguments: argparse.Namespace) -> ServerConfig:
         tls_server_name=arguments.tls_server_name,
         allow_remote=arguments.allow_remote,
         admin_token=_token(arguments.admin_token_file),
-        engine=EngineOptions(
+        engine=EngineSettings(
             device=arguments.device,
             gpu=_gpu(arguments),
             threads=arguments.threads,

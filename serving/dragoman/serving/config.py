@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.process.settings import EngineSettings, ProcessSettings
 from dragoman.serving.triton.flags import Address, Tls, TritonFlags
 from dragoman.wire import Limits
 
@@ -50,7 +50,7 @@ class ServerConfig:
     allow_remote: bool = False
     """Let the embedded Triton listen on addresses other than loopback."""
     probe_id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
-    engine: EngineOptions = field(default_factory=EngineOptions)
+    engine: EngineSettings = field(default_factory=EngineSettings)
     engines: int = 1
     """Engine processes per bundle; `engine` applies to each of them."""
     limits: Limits = field(default_factory=Limits)

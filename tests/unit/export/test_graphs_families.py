@@ -15,8 +15,7 @@ from dragoman import native
 from dragoman.bundle.manifest import Lowering, Precision
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.progress import QuietStages
-from dragoman.export.tensorrt import EngineLimits as EngineSizes
-from dragoman.export.tensorrt import EngineOptions, build_engines
+from dragoman.export.tensorrt import BuildOptions, ProfileLimits, build_engines
 from dragoman.export.verification import exported as exported_module
 from dragoman.export.verification import forced as forced_module
 from dragoman.export.verification import sessions
@@ -163,7 +162,7 @@ def engines_build(exported: Exported) -> None:
         exported.graphs,
         dimensions=exported.checkpoint.dimensions,
         precision="fp32",
-        options=EngineOptions(limits=EngineSizes(max_batch=8, max_beams=4, cache_buckets=())),
+        options=BuildOptions(limits=ProfileLimits(max_batch=8, max_beams=4, cache_buckets=())),
         stages=QuietStages(),
     )
     assert {engine.role for engine in engines} == {"encoder", "decoder", "forced"}

@@ -21,7 +21,7 @@ from dragoman.export.pipeline import ExportOptions
 from dragoman.export.shortlist import check_size, parse_shortlists, read_shortlists
 from dragoman.export.transformer import Transformer
 from dragoman.export.verification.answers import IntArray
-from dragoman.export.verification.decoding import Best, decode
+from dragoman.export.verification.decoding import TopTokens, decode
 from dragoman.export.verification.eager import EagerModel, _EagerStepper
 from dragoman.export.verification.exported import GraphModel
 from exported_graphs import Exported, export
@@ -98,10 +98,10 @@ class ListedStepper:
     def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:
         self._whole.start(sources, shortlist)
 
-    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> TopTokens:
         logits = self._whole.logits(tokens, positions, groups, parents)[:, self._listed]
         best = logits.log_softmax(-1).topk(min(candidates, len(self._listed)), dim=-1)
-        return Best(self._listed[best.indices].numpy(), best.values.numpy(), logits.gather(-1, best.indices).numpy())
+        return TopTokens(self._listed[best.indices].numpy(), best.values.numpy(), logits.gather(-1, best.indices).numpy())
 
 
 def test_a_table_holds_the_vocabulary_then_what_lists_share_then_what_each_has() -> None:

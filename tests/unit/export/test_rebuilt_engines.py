@@ -13,13 +13,13 @@ from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.cli import main
 from dragoman.errors import BundleError, EngineBuildError, UsageError
 from dragoman.export.progress import Advance, QuietStages
-from dragoman.export.tensorrt import EngineLimits, EngineOptions, rebuild, rebuild_engines
+from dragoman.export.tensorrt import BuildOptions, ProfileLimits, rebuild, rebuild_engines
 from exported_graphs import Exported
 from gpu_bundles import with_engines
 
 trt = pytest.importorskip("tensorrt_rtx_bindings")
 
-SMALL = EngineOptions(compute_capabilities=("8.6",), limits=EngineLimits(max_batch=8, max_beams=4, cache_buckets=()))
+SMALL = BuildOptions(compute_capabilities=("8.6",), limits=ProfileLimits(max_batch=8, max_beams=4, cache_buckets=()))
 
 
 @pytest.fixture
@@ -149,4 +149,4 @@ def test_engines_without_scores_are_two(bundle: Path) -> None:
 
 def test_impossible_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="max_batch=0"):
-        EngineLimits(max_batch=0)
+        ProfileLimits(max_batch=0)

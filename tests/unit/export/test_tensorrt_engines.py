@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from dragoman.bundle.manifest import Dimensions, Graph, Profile, TensorSpec
 from dragoman.errors import EngineBuildError
 from dragoman.export.progress import Advance, QuietStages
-from dragoman.export.tensorrt import EngineLimits, EngineOptions, apart, build_engines, engines, find_toolchain
+from dragoman.export.tensorrt import BuildOptions, ProfileLimits, apart, build_engines, engines, find_toolchain
 from dragoman.export.tensorrt.compilation import Job, compile_engine
 from dragoman.export.tensorrt.products import wide_products
 
@@ -34,7 +34,7 @@ DIMENSIONS = Dimensions(
     max_source_tokens=32,
     max_target_tokens=32,
 )
-AMPERE = EngineOptions(compute_capabilities=("8.6",), limits=EngineLimits(max_batch=4, max_beams=2, cache_buckets=(16,)))
+AMPERE = BuildOptions(compute_capabilities=("8.6",), limits=ProfileLimits(max_batch=4, max_beams=2, cache_buckets=(16,)))
 
 
 def write_encoder(directory: Path, dtype: str = "float", operator: str = "Relu") -> Graph:
@@ -91,7 +91,7 @@ class Watched(QuietStages):
         return self.shares.append
 
 
-def built(directory: Path, graph: Graph, options: EngineOptions = AMPERE, stages: QuietStages | None = None) -> Path:
+def built(directory: Path, graph: Graph, options: BuildOptions = AMPERE, stages: QuietStages | None = None) -> Path:
     (engine,) = build_engines(
         directory, [graph], dimensions=DIMENSIONS, precision="fp32", options=options, stages=stages or QuietStages()
     )
@@ -128,7 +128,7 @@ def test_an_fp16_engine_is_built_for_every_gpu_generation(tmp_path: Path) -> Non
     graph = write_encoder(tmp_path, dtype="float16")
     assert wide_products(tmp_path / graph.file) == set()
     (engine,) = build_engines(
-        tmp_path, [graph], dimensions=DIMENSIONS, precision="fp16", options=EngineOptions(), stages=QuietStages()
+        tmp_path, [graph], dimensions=DIMENSIONS, precision="fp16", options=BuildOptions(), stages=QuietStages()
     )
     assert {"7.5", "8.0", "8.6", "8.9", "12.0"} <= set(engine.compute_capabilities)
 
@@ -137,7 +137,7 @@ def test_an_fp32_engine_is_built_for_all_but_turing(tmp_path: Path) -> None:
     graph = write_encoder(tmp_path)
     assert wide_products(tmp_path / graph.file) == {"fp32"}
     (engine,) = build_engines(
-        tmp_path, [graph], dimensions=DIMENSIONS, precision="fp32", options=EngineOptions(), stages=QuietStages()
+        tmp_path, [graph], dimensions=DIMENSIONS, precision="fp32", options=BuildOptions(), stages=QuietStages()
     )
     assert "7.5" not in engine.compute_capabilities
     assert "8.0" in engine.compute_capabilities
@@ -147,17 +147,17 @@ def test_a_bfloat16_engine_is_built_for_all_but_turing(tmp_path: Path) -> None:
     graph = write_encoder(tmp_path, dtype="bfloat16")
     assert wide_products(tmp_path / graph.file) == {"bfloat16"}
     (engine,) = build_engines(
-        tmp_path, [graph], dimensions=DIMENSIONS, precision="bf16", options=EngineOptions(), stages=QuietStages()
+        tmp_path, [graph], dimensions=DIMENSIONS, precision="bf16", options=BuildOptions(), stages=QuietStages()
     )
     assert engine.compute_capabilities[0] == "8.0"
-    turing = EngineOptions(compute_capabilities=("7.5",))
+    turing = BuildOptions(compute_capabilities=("7.5",))
     with pytest.raises(EngineBuildError, match=r"7\.5 can't multiply matrices in bfloat16"):
         build_engines(tmp_path, [graph], dimensions=DIMENSIONS, precision="bf16", options=turing, stages=QuietStages())
 
 
 def test_an_unknown_gpu_generation_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(EngineBuildError, match=r"compute capability 3\.5 .*it can: 7\.5"):
-        find_toolchain(EngineOptions(compute_capabilities=("3.5",)))
+        find_toolchain(BuildOptions(compute_capabilities=("3.5",)))
 
 
 def test_what_does_not_parse_is_named_by_node(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.lowering import Calibration
 from dragoman.export.progress import QuietStages
-from dragoman.export.tensorrt import EngineLimits, EngineOptions, build_engines
+from dragoman.export.tensorrt import BuildOptions, ProfileLimits, build_engines
 from exported_graphs import Exported
 from random_families import FAMILIES
 
@@ -34,7 +34,7 @@ SHAPES = {
 """The others have the same layers: M2M100 and SMALL-100 those of NLLB; mT5, Flan, ByT5 and MADLAD-400 those of T5 1.1.
 Marian's are built in test_tensorrt_graphs, and fp32 engines of all in test_graphs_families."""
 
-SMALL = EngineLimits(max_batch=2, max_beams=2, cache_buckets=(8,))
+SMALL = ProfileLimits(max_batch=2, max_beams=2, cache_buckets=(8,))
 
 
 def exported_in(precision: Precision, family: str, directory: Path, kept: tuple[str, ...] = ()) -> Exported:
@@ -55,7 +55,7 @@ def engines_build(exported: Exported, precision: Precision, *capabilities: str) 
         exported.graphs,
         dimensions=exported.checkpoint.dimensions,
         precision=precision,
-        options=EngineOptions(compute_capabilities=capabilities, limits=SMALL),
+        options=BuildOptions(compute_capabilities=capabilities, limits=SMALL),
         stages=QuietStages(),
     )
     assert {engine.role for engine in engines} == {"encoder", "decoder", "forced"}

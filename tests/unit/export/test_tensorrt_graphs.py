@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 
-from dragoman.bundle.manifest import Engine, Precision
+from dragoman.bundle.manifest import EngineFile, Precision
 from dragoman.export.calibration import CalibrationText, calibrate
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.graphs import build_graphs
 from dragoman.export.progress import QuietStages
-from dragoman.export.tensorrt import EngineOptions, build_engines
+from dragoman.export.tensorrt import BuildOptions, build_engines
 from exported_graphs import Exported, export
 from forced_steps import random_workload
 from random_marian import write_marian
@@ -41,13 +41,13 @@ def tiny_short(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) 
     return export(directory, tiny_checkpoint, ("portable",), "fp16", shortlist=(0, *range(3, 50, 2)))
 
 
-def engines_of(exported: Exported, precision: Precision, *capabilities: str) -> dict[str, Engine]:
+def engines_of(exported: Exported, precision: Precision, *capabilities: str) -> dict[str, EngineFile]:
     built = build_engines(
         exported.directory,
         exported.graphs,
         dimensions=exported.checkpoint.dimensions,
         precision=precision,
-        options=EngineOptions(compute_capabilities=capabilities or None),
+        options=BuildOptions(compute_capabilities=capabilities or None),
         stages=QuietStages(),
     )
     return {engine.role: engine for engine in built}

@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.bundle.manifest import Dimensions, Graph, TensorSpec
 from dragoman.errors import EngineBuildError, UsageError
-from dragoman.export.tensorrt import EngineLimits, EngineOptions, Toolchain, find_toolchain, parse_capabilities, toolchain
+from dragoman.export.tensorrt import BuildOptions, ProfileLimits, Toolchain, find_toolchain, parse_capabilities, toolchain
 from dragoman.export.tensorrt.compilation import Job
 from dragoman.export.tensorrt.options import Flavour
 from dragoman.export.tensorrt.phases import Phases
@@ -67,38 +67,38 @@ RTX = Toolchain("tensorrt_rtx", "1.7", ("7.5", "8.6", "12.0"))
 
 
 def test_an_encoder_has_one_profile_up_to_the_limits() -> None:
-    (profile,) = profiles_of(ENCODER, DIMENSIONS, EngineLimits(max_batch=16))
+    (profile,) = profiles_of(ENCODER, DIMENSIONS, ProfileLimits(max_batch=16))
     assert profile.minimum == {"source_ids": (1, 1), "source_lengths": (1,)}
     assert profile.maximum == {"source_ids": (16, 100), "source_lengths": (16,)}
 
 
 def test_a_decoder_has_profiles_for_each_cache_bucket_and_for_the_longest_target() -> None:
-    profiles = profiles_of(DECODER, DIMENSIONS, EngineLimits(cache_buckets=(32, 64, 512)))
+    profiles = profiles_of(DECODER, DIMENSIONS, ProfileLimits(cache_buckets=(32, 64, 512)))
     lengths = [(profile.minimum["self_key_0"][2], profile.maximum["self_key_0"][2]) for profile in profiles]
     assert lengths == [(1, 32), (1, 64), (1, 200)] * 2
 
 
 def test_greedy_rows_and_beams_have_profiles_of_their_own() -> None:
-    greedy, beams = profiles_of(DECODER, DIMENSIONS, EngineLimits(max_batch=64, max_beams=8, cache_buckets=()))
+    greedy, beams = profiles_of(DECODER, DIMENSIONS, ProfileLimits(max_batch=64, max_beams=8, cache_buckets=()))
     assert (greedy.minimum["tokens"], greedy.maximum["tokens"]) == ((1, 1), (64, 1))
     assert (beams.minimum["tokens"], beams.maximum["tokens"]) == ((1, 2), (32, 8))
 
 
 def test_greedy_rows_score_no_chosen_tokens_and_beams_do() -> None:
-    greedy, beams = profiles_of(DECODER, DIMENSIONS, EngineLimits(cache_buckets=()))
+    greedy, beams = profiles_of(DECODER, DIMENSIONS, ProfileLimits(cache_buckets=()))
     assert greedy.maximum["scored_tokens"][1] == 1
     assert beams.minimum["scored_tokens"][1] == beams.usual["scored_tokens"][1] == 1
     assert beams.maximum["scored_tokens"][1] == 128
 
 
 def test_forced_decoding_reads_whole_targets_and_tells_a_piece() -> None:
-    (profile,) = profiles_of(FORCED, DIMENSIONS, EngineLimits())
+    (profile,) = profiles_of(FORCED, DIMENSIONS, ProfileLimits())
     assert profile.maximum == {"tokens": (1, 200), "targets": (1, 64), "cross_key_0": (1, 2, 100, 4)}
 
 
 @pytest.mark.parametrize("which", ["minimum", "usual", "maximum"])
 def test_a_profile_has_as_many_rows_as_groups_times_beams(which: str) -> None:
-    for profile in profiles_of(DECODER, DIMENSIONS, EngineLimits(max_batch=3, max_beams=5)):
+    for profile in profiles_of(DECODER, DIMENSIONS, ProfileLimits(max_batch=3, max_beams=5)):
         shapes = getattr(profile, which)
         groups, width = shapes["tokens"]
         assert shapes["parents"] == (groups * width,)
@@ -106,20 +106,20 @@ def test_a_profile_has_as_many_rows_as_groups_times_beams(which: str) -> None:
 
 
 def test_the_usual_shape_lies_within_small_limits() -> None:
-    limits = EngineLimits(max_batch=1, max_beams=1, max_source_tokens=5, cache_buckets=())
+    limits = ProfileLimits(max_batch=1, max_beams=1, max_source_tokens=5, cache_buckets=())
     (profile,) = profiles_of(DECODER, DIMENSIONS, limits)
     assert profile.usual["cross_key_0"] == (1, 2, 5, 4)
 
 
 def test_engines_can_not_be_longer_than_the_model() -> None:
     with pytest.raises(UsageError, match=r"max_source_tokens=101.*100"):
-        profiles_of(ENCODER, DIMENSIONS, EngineLimits(max_source_tokens=101))
+        profiles_of(ENCODER, DIMENSIONS, ProfileLimits(max_source_tokens=101))
 
 
 def test_a_dimension_without_limits_is_named() -> None:
     graph = Graph("encoder", "portable", "e.onnx", 18, (TensorSpec("pixels", "float32", ("batch", "height")),), ())
     with pytest.raises(EngineBuildError, match="'height' of pixels"):
-        profiles_of(graph, DIMENSIONS, EngineLimits())
+        profiles_of(graph, DIMENSIONS, ProfileLimits())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_dimension_without_limits_is_named() -> None:
 )
 def test_impossible_limits_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        EngineLimits(**wrong)
+        ProfileLimits(**wrong)
 
 
 def test_capabilities_are_read_as_people_write_them() -> None:
@@ -169,13 +169,13 @@ def standard_tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("standard_tensorrt")
 def test_standard_tensorrt_builds_for_the_gpu_that_is_there() -> None:
-    assert find_toolchain(EngineOptions("tensorrt")) == Toolchain("tensorrt", "10.9.0", ("8.9",))
+    assert find_toolchain(BuildOptions("tensorrt")) == Toolchain("tensorrt", "10.9.0", ("8.9",))
 
 
 @pytest.mark.usefixtures("standard_tensorrt")
 def test_standard_tensorrt_can_not_build_for_another_gpu() -> None:
     with pytest.raises(EngineBuildError, match=r"tensorrt 10\.9\.0 can't build for compute capability 9\.0 .*it can: 8\.9"):
-        find_toolchain(EngineOptions("tensorrt", compute_capabilities=("9.0",)))
+        find_toolchain(BuildOptions("tensorrt", compute_capabilities=("9.0",)))
 
 
 def test_a_package_whose_library_is_broken_is_a_build_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,26 +188,26 @@ def test_a_package_whose_library_is_broken_is_a_build_error(monkeypatch: pytest.
 
 
 def test_fp32_products_leave_turing_out() -> None:
-    assert chosen_capabilities(RTX, EngineOptions(), wide_products=["fp32"]) == ("8.6", "12.0")
+    assert chosen_capabilities(RTX, BuildOptions(), wide_products=["fp32"]) == ("8.6", "12.0")
 
 
 def test_fp16_engines_are_built_for_every_gpu() -> None:
-    assert chosen_capabilities(RTX, EngineOptions()) == ("7.5", "8.6", "12.0")
+    assert chosen_capabilities(RTX, BuildOptions()) == ("7.5", "8.6", "12.0")
 
 
 def test_asking_for_fp32_on_turing_is_refused() -> None:
     with pytest.raises(EngineBuildError, match=r"7\.5 can't multiply matrices in fp32"):
-        chosen_capabilities(RTX, EngineOptions(compute_capabilities=("7.5", "8.6")), wide_products=["fp32"])
+        chosen_capabilities(RTX, BuildOptions(compute_capabilities=("7.5", "8.6")), wide_products=["fp32"])
 
 
 @pytest.mark.parametrize("wide", ["fp32", "bfloat16"])
 def test_standard_tensorrt_multiplies_in_fp32_on_turing_and_never_in_bfloat16(wide: str) -> None:
     turing = Toolchain("tensorrt", "11.4", ("7.5",))
     if wide == "fp32":
-        assert chosen_capabilities(turing, EngineOptions("tensorrt"), wide_products=[wide]) == ("7.5",)
+        assert chosen_capabilities(turing, BuildOptions("tensorrt"), wide_products=[wide]) == ("7.5",)
         return
     with pytest.raises(EngineBuildError, match=r"7\.5 can't multiply matrices in bfloat16 with tensorrt "):
-        chosen_capabilities(turing, EngineOptions("tensorrt"), wide_products=[wide])
+        chosen_capabilities(turing, BuildOptions("tensorrt"), wide_products=[wide])
 
 
 def test_the_shares_of_nested_phases_add_up() -> None:
@@ -225,7 +225,7 @@ def test_the_shares_of_nested_phases_add_up() -> None:
 
 
 def test_a_job_survives_its_way_to_the_worker() -> None:
-    profiles = profiles_of(DECODER, DIMENSIONS, EngineLimits())
+    profiles = profiles_of(DECODER, DIMENSIONS, ProfileLimits())
     job = Job("tensorrt_rtx", Path("a/decoder.onnx"), Path("a/decoder.engine"), ("8.6",), profiles)
     text = job.to_json()
     assert json.loads(text)["engine"] == "a/decoder.engine"

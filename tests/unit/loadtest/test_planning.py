@@ -13,9 +13,9 @@ from dragoman.cli import main
 from dragoman.errors import UsageError
 from dragoman.loadtest.answers import Quality
 from dragoman.loadtest.client_use import ClientUse
-from dragoman.loadtest.planning.profile import Profile, StepTimes, profile_of
+from dragoman.loadtest.planning.profile import ServerProfile, StepTimes, profile_of
 from dragoman.loadtest.planning.simulator import Server, simulate
-from dragoman.loadtest.planning.sizing import calibrate, poisson, size_for
+from dragoman.loadtest.planning.sizing import fitted_profile, poisson, size_for
 from dragoman.loadtest.result import RunInfo, RunResult
 from dragoman.loadtest.scraper import ServerSample
 from dragoman.loadtest.slo import parse_objectives
@@ -24,8 +24,8 @@ from dragoman.loadtest.tally import Slice, Tally
 BASE_S, ROW_S, LENGTH, OVERHEAD_S = 0.002, 0.0005, 10, 0.004
 
 
-def a_profile(base_s: float = BASE_S, row_s: float = ROW_S, lengths: tuple[int, ...] = (LENGTH,)) -> Profile:
-    return Profile(StepTimes(base_s, row_s, (1.0,), 64.0), lengths, steps_per_token=1.0, rows_per_request=1)
+def a_profile(base_s: float = BASE_S, row_s: float = ROW_S, lengths: tuple[int, ...] = (LENGTH,)) -> ServerProfile:
+    return ServerProfile(StepTimes(base_s, row_s, (1.0,), 64.0), lengths, steps_per_token=1.0, rows_per_request=1)
 
 
 def a_run(rows: list[float], beam_size: int | None = 1) -> RunResult:
@@ -130,7 +130,7 @@ def test_the_fit_finds_what_a_step_and_a_row_cost() -> None:
 
 
 def test_the_overhead_makes_the_simulated_median_the_measured_one() -> None:
-    assert calibrate(a_run([1, 1, 1, 2, 2, 2]), Server()).overhead_s == pytest.approx(OVERHEAD_S, abs=0.0005)
+    assert fitted_profile(a_run([1, 1, 1, 2, 2, 2]), Server()).overhead_s == pytest.approx(OVERHEAD_S, abs=0.0005)
 
 
 def test_a_run_whose_batches_were_all_alike_is_refused() -> None:

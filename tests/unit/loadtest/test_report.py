@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from known_results import result_of, with_client
 from rich.console import Console
 
-from dragoman.loadtest.capacity import Capacity, Probe
+from dragoman.loadtest.capacity import Capacity, TriedRate
 from dragoman.loadtest.client_use import ClientUse
 from dragoman.loadtest.compare import compare
 from dragoman.loadtest.live import sparkline
@@ -103,7 +103,7 @@ def test_a_single_request_still_has_a_page() -> None:
 
 
 def test_a_search_shows_the_rates_it_tried() -> None:
-    probes = (Probe(10, True, p50_s=0.1, p99_s=0.2), Probe(20, False, "p99", p50_s=0.3, p99_s=0.9))
+    probes = (TriedRate(10, True, p50_s=0.1, p99_s=0.2), TriedRate(20, False, "p99", p50_s=0.3, p99_s=0.9))
     page = render_page(STEADY, capacity=Capacity(probes))
     assert "Rates tried" in plots_of(page)
     assert "10/s" in page
@@ -149,7 +149,9 @@ def test_the_comparison_names_every_figure() -> None:
 
 
 def test_a_capacity_the_client_could_not_reach_is_at_least_that() -> None:
-    table = printed(capacity_table(Capacity((Probe(10, True), Probe(20, False, "p99<1s: 2 s", client_limited=True)))))
+    table = printed(
+        capacity_table(Capacity((TriedRate(10, True), TriedRate(20, False, "p99<1s: 2 s", client_limited=True))))
+    )
     assert "capacity: at least 10/s" in table
     assert "broke p99<1s: 2 s" in table
 

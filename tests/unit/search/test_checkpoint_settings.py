@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.generation import NEUTRAL, end_tokens, generation_options
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 
 SOURCES = [[5, 9, 3, EOS], [11, 12, 13, 14, 30, 2, EOS], [7, EOS], [33, 1, 20, EOS]]
 
@@ -65,7 +65,7 @@ WITHOUT_EFFECT = {
 @pytest.mark.parametrize("raw", HONOURED, ids=str)
 def test_a_setting_gives_what_it_gives_in_hugging_face(raw: dict[str, Any]) -> None:
     raw = {"max_length": 21, **raw}
-    ends = end_tokens(Settings(raw, "settings"), Settings({"eos_token_id": EOS}, "config"))
+    ends = end_tokens(JsonSettings(raw, "settings"), JsonSettings({"eos_token_id": EOS}, "config"))
     start = raw.get("decoder_start_token_id", PAD)
     options = generation_options(raw, SpecialTokens(pad=PAD, eos=ends[0], decoder_start=start, other_eos=ends[1:]), 64)
     options = dataclasses.replace(options, decoder_start=start)

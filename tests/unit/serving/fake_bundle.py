@@ -12,7 +12,7 @@ from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import model_facts
 from dragoman.serving.process.loaded_bundle import LoadedBundle
-from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.process.settings import EngineSettings, ProcessSettings
 from dragoman.wire import Limits
 from fake_runtime import FakeRuntime
 
@@ -74,7 +74,7 @@ def fake_bundle(
     languages: LanguageResolver | None = None,
     limits: Limits | None = None,
 ) -> LoadedBundle:
-    options = EngineOptions(response_cache_bytes=cache_bytes)
+    options = EngineSettings(response_cache_bytes=cache_bytes)
     return LoadedBundle(
         ProcessSettings("fake", Path("none"), options, limits or Limits(), probe_id="probe"),
         MANIFEST,

@@ -34,7 +34,7 @@ from dragoman.serving.supervisor.core_wait import CoreWait
 from dragoman.serving.supervisor.exposure import require_loopback
 from dragoman.serving.supervisor.heartbeat import PING_INTERVAL_S, Heartbeat, Pong
 from dragoman.serving.supervisor.liveness import AnswerTimes
-from dragoman.serving.supervisor.open_connections import Connection, connections_to
+from dragoman.serving.supervisor.open_connections import TcpConnection, connections_to
 from dragoman.serving.supervisor.status import server_status
 from dragoman.serving.triton.flags import Address
 from dragoman.serving.triton.installation import Installation, official
@@ -207,7 +207,7 @@ class TestOpenConnections:
             accepted, _ = listening.accept()
             with accepted:
                 with caller:
-                    assert connections_to(port) == [Connection(unsent_bytes=0)]
+                    assert connections_to(port) == [TcpConnection(unsent_bytes=0)]
                 eventually(lambda: connections_to(port) == [])
 
     def test_what_the_other_end_has_no_room_for_is_unsent(self) -> None:

@@ -13,7 +13,7 @@ from dragoman.serving.engine.kv_cache import CacheShape
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.runtime.tensorrt import TensorRtRuntime
 from dragoman.serving.runtime.tensorrt.decoder import TensorRtDecoder
-from dragoman.serving.runtime.tensorrt.device import Device, Rows
+from dragoman.serving.runtime.tensorrt.device import Gpu, Rows
 from dragoman.serving.runtime.tensorrt.kv_cache import DeviceKVCache
 from gpu_double import CudaDouble, Fault, importing_doubles
 from gpu_machine import Machine, step
@@ -92,7 +92,7 @@ def wrong_pitch(cache: DeviceKVCache, blocks: tuple) -> Rows:
 
 
 def test_memory_that_nobody_wrote_is_caught(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Device, "zero", lambda _self, _buffer: None)
+    monkeypatch.setattr(Gpu, "zero", lambda _self, _buffer: None)
     with pytest.raises(Fault, match="nobody wrote"):
         machine.decoder()
 
@@ -197,7 +197,7 @@ def run_in_a_thread(work: object) -> None:
 def test_the_double_is_poisoned_where_it_was_not_written() -> None:
     cuda = CudaDouble()
     cuda.cudaSetDevice(0)
-    device = Device(cuda, cuda, 0)
+    device = Gpu(cuda, cuda, 0)
     assert np.isnan(device.pinned((4,), np.float32).array).all()
 
 

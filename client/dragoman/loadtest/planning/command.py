@@ -11,9 +11,9 @@ from rich.table import Table
 
 from dragoman.client.command_options import at_least_one
 from dragoman.errors import UsageError
-from dragoman.loadtest.planning.profile import Profile
+from dragoman.loadtest.planning.profile import ServerProfile
 from dragoman.loadtest.planning.simulator import Prediction, Server
-from dragoman.loadtest.planning.sizing import Sizing, calibrate, size_for
+from dragoman.loadtest.planning.sizing import Sizing, fitted_profile, size_for
 from dragoman.loadtest.quantities import format_duration, rate_per_s
 from dragoman.loadtest.result import read_result
 from dragoman.loadtest.slo import Objective, parse_objectives
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.spare < 0:
         raise UsageError(f"--spare {arguments.spare} must not be negative")
     server = Server(max_rows=arguments.max_batch)
-    rate, profile = rate_per_s(arguments.rate), calibrate(read_result(arguments.report), server)
+    rate, profile = rate_per_s(arguments.rate), fitted_profile(read_result(arguments.report), server)
     replicas = None if arguments.replicas is None else max(1, arguments.replicas - arguments.spare)
     sizing = size_for(profile, server, rate, objectives, replicas)
     total = sizing.replicas + arguments.spare if replicas is None else arguments.replicas
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if sizing.holds(objectives) else 1
 
 
-def _document(rate: float, total: int, sizing: Sizing, profile: Profile) -> dict[str, object]:
+def _document(rate: float, total: int, sizing: Sizing, profile: ServerProfile) -> dict[str, object]:
     one = sizing.prediction
     return {
         "rate": rate,
@@ -80,7 +80,7 @@ def _document(rate: float, total: int, sizing: Sizing, profile: Profile) -> dict
     }
 
 
-def _print(out: Console, rate: float, total: int, sizing: Sizing, profile: Profile) -> None:
+def _print(out: Console, rate: float, total: int, sizing: Sizing, profile: ServerProfile) -> None:
     one = sizing.prediction
     spare = f", {total - sizing.replicas} of them spare" if total > sizing.replicas else ""
     out.print(f"[bold]{total} server{'s' * (total > 1)}[/] for {rate:g} requests/s{spare}\n")
@@ -107,5 +107,5 @@ def _print_verdicts(out: Console, sizing: Sizing, objectives: tuple[Objective, .
         out.print(f"{sign} {objective.written}: {objective.format(value)}", style=style, markup=False)
 
 
-def _is_extrapolated(prediction: Prediction, profile: Profile) -> bool:
+def _is_extrapolated(prediction: Prediction, profile: ServerProfile) -> bool:
     return prediction.rows_per_step > 1.25 * profile.steps.most_rows

@@ -22,7 +22,7 @@ from dragoman.errors import UsageError
 from dragoman.loadtest.result import RunResult
 from dragoman.loadtest.scraper import ServerSample
 
-__all__ = ["Floats", "Profile", "StepTimes", "profile_of"]
+__all__ = ["Floats", "ServerProfile", "StepTimes", "profile_of"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,7 +47,7 @@ class StepTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ServerProfile:
     """One server under one kind of requests.
 
     `overhead_s` is what a request takes besides its steps and its waiting; `calls_at_once`, how many batches it decodes side
@@ -66,7 +66,7 @@ class Profile:
         return self.steps_per_token * sum(self.lengths) / len(self.lengths)
 
 
-def profile_of(result: RunResult) -> Profile:
+def profile_of(result: RunResult) -> ServerProfile:
     """The profile that a run implies, without its overhead; UsageError when the run does not have the figures."""
     samples = [sample for sample in result.server if _is_complete(sample)]
     if len(samples) < _FEWEST_SAMPLES:
@@ -82,7 +82,7 @@ def profile_of(result: RunResult) -> Profile:
     rows = result.info.beam_size or max(1, round(row_steps / tokens))
     steps = _fit(samples)
     calls_at_once = max(round(max(sample.calls_at_once or 1 for sample in samples)), 1)
-    return Profile(
+    return ServerProfile(
         steps=dataclasses.replace(steps, base_s=steps.base_s + _between_steps_s(samples, calls_at_once)),
         lengths=tuple(lengths),
         # Searches run longer than their best hypothesis, and the end of a sentence is a step too.

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.loadtest.planning.profile import Floats, Profile
+from dragoman.loadtest.planning.profile import Floats, ServerProfile
 
 __all__ = ["Prediction", "Server", "simulate"]
 
@@ -45,7 +45,7 @@ class Prediction:
 
 
 def simulate(
-    profile: Profile,
+    profile: ServerProfile,
     server: Server,
     arrivals_s: Floats,
     *,
@@ -74,7 +74,7 @@ def simulate(
     )
 
 
-def _drawn(profile: Profile, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def _drawn(profile: ServerProfile, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     lengths = rng.choice(np.array(profile.lengths), count) * profile.steps_per_token
     return np.maximum(np.ceil(lengths - rng.random(count)), 1).astype(np.int64)  # rounds fairly
 
@@ -94,7 +94,12 @@ class _Run:
     """The state of a simulation: waiting requests, the last step of running ones, and the time in each batch."""
 
     def __init__(
-        self, profile: Profile, server: Server, arrivals_s: Floats, steps_of: npt.NDArray[np.int64], rng: np.random.Generator
+        self,
+        profile: ServerProfile,
+        server: Server,
+        arrivals_s: Floats,
+        steps_of: npt.NDArray[np.int64],
+        rng: np.random.Generator,
     ) -> None:
         self._times, self._server, self._rng = profile.steps, server, rng
         self._rows = profile.rows_per_request

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragoman.errors import UsageError
-from dragoman.loadtest.planning.profile import Floats, Profile, profile_of
+from dragoman.loadtest.planning.profile import Floats, ServerProfile, profile_of
 from dragoman.loadtest.planning.simulator import Prediction, Server, simulate
 from dragoman.loadtest.result import RunResult
 from dragoman.loadtest.slo import Objective
 
-__all__ = ["Sizing", "calibrate", "poisson", "predicted", "size_for"]
+__all__ = ["Sizing", "fitted_profile", "poisson", "predicted", "size_for"]
 
 _REQUESTS = 12_000
 _SHORTEST_S = 60.0
@@ -41,7 +41,7 @@ def poisson(rate: float, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).exponential(1 / rate, count).cumsum()
 
 
-def calibrate(result: RunResult, server: Server) -> Profile:
+def fitted_profile(result: RunResult, server: Server) -> ServerProfile:
     """The profile of a run, with the overhead that makes its own simulation as fast in the median as the run was."""
     profile = profile_of(result)
     rates = np.array([slot.due for slot in result.tally.ordered()]) / result.tally.slice_s
@@ -52,7 +52,7 @@ def calibrate(result: RunResult, server: Server) -> Profile:
 
 
 def size_for(
-    profile: Profile, server: Server, rate: float, objectives: Sequence[Objective], replicas: int | None = None
+    profile: ServerProfile, server: Server, rate: float, objectives: Sequence[Objective], replicas: int | None = None
 ) -> Sizing:
     """The fewest servers for which every objective holds, or what `replicas` servers would do."""
     check_objectives(objectives)
@@ -102,7 +102,7 @@ def predicted(name: str, prediction: Prediction) -> float:
     return float(values.mean() if match[3] == "mean" else values.max())
 
 
-def _check_possible(profile: Profile, server: Server, objectives: Sequence[Objective]) -> None:
+def _check_possible(profile: ServerProfile, server: Server, objectives: Sequence[Objective]) -> None:
     """A request that has a server to itself must keep the objectives, or no number of servers does."""
     alone = simulate(
         profile, server, np.arange(2000) * 100 * profile.mean_steps * profile.steps.at(profile.rows_per_request)
@@ -115,13 +115,13 @@ def _check_possible(profile: Profile, server: Server, objectives: Sequence[Objec
         )
 
 
-def _sizing(profile: Profile, server: Server, rate: float, objectives: Sequence[Objective], replicas: int) -> Sizing:
+def _sizing(profile: ServerProfile, server: Server, rate: float, objectives: Sequence[Objective], replicas: int) -> Sizing:
     # Each of many servers sees independent arrivals; taking turns, they would see steadier ones: this errs on the safe side.
     prediction = simulate(profile, server, poisson(rate / replicas))
     return Sizing(replicas, prediction, tuple(predicted(one.name, prediction) for one in objectives))
 
 
-def _least(profile: Profile, server: Server, rate: float) -> int:
+def _least(profile: ServerProfile, server: Server, rate: float) -> int:
     """Servers that could carry the rate if every batch were full: fewer are never enough."""
     step_s = profile.steps.at(server.max_rows / profile.calls_at_once)
     requests_per_s = server.max_rows / profile.rows_per_request / step_s / profile.mean_steps

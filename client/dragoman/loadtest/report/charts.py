@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from dragoman.loadtest.capacity import Probe
+from dragoman.loadtest.capacity import TriedRate
 from dragoman.loadtest.quantities import format_duration
 from dragoman.loadtest.report.chart import Chart, Hover
 from dragoman.loadtest.report.scale import Scale, short_duration, short_number
@@ -31,7 +31,7 @@ def charts_of(result: RunResult, objectives: Sequence[Objective] = ()) -> list[s
     return drawn
 
 
-def capacity_chart(probes: Sequence[Probe]) -> str:
+def capacity_chart(probes: Sequence[TriedRate]) -> str:
     """Latency against rate over the probes of a search for the capacity."""
     tried = sorted((probe for probe in probes if not math.isnan(probe.p99_s)), key=lambda probe: probe.rate)
     chart = Chart(

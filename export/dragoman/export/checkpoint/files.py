@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dragoman.bundle.strict_json import read_json_file
 from dragoman.errors import CheckpointError
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 
 __all__ = ["open_safetensors", "open_weights", "read_json", "read_settings", "require_file"]
 
@@ -44,9 +44,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def read_settings(path: Path) -> Settings:
+def read_settings(path: Path) -> JsonSettings:
     """The settings in `path`; a file that is not there has none."""
-    return Settings(read_json(path) if path.is_file() else {}, path.name)
+    return JsonSettings(read_json(path) if path.is_file() else {}, path.name)
 
 
 def open_weights(directory: Path) -> Mapping[str, Tensor]:

@@ -14,7 +14,7 @@ from dragoman.bundle.manifest import SpecialTokens, Task
 from dragoman.bundle.tasks import TASK_NAME, TASK_PREFIX
 from dragoman.errors import CheckpointError, InvalidRequest
 from dragoman.export.checkpoint.files import read_settings
-from dragoman.export.checkpoint.settings import Settings, shown
+from dragoman.export.checkpoint.settings import JsonSettings, shown
 from dragoman.search.options import DecodingOptions, EarlyStopping, from_mapping
 
 __all__ = ["NEUTRAL", "end_tokens", "generation_options", "generation_settings", "named_tasks"]
@@ -64,7 +64,7 @@ NEUTRAL: dict[str, tuple[object, ...]] = {
 SAMPLING_ONLY = {"typical_p", "epsilon_cutoff", "eta_cutoff", "min_p", "top_h"}
 
 
-def generation_settings(directory: Path, config: Settings) -> Settings:
+def generation_settings(directory: Path, config: JsonSettings) -> JsonSettings:
     """The raw settings, wherever this checkpoint keeps them."""
     path = directory / "generation_config.json"
     return read_settings(path) if path.is_file() else config
@@ -72,7 +72,7 @@ def generation_settings(directory: Path, config: Settings) -> Settings:
 
 def generation_options(raw: Mapping[str, Any], tokens: SpecialTokens, max_positions: int) -> DecodingOptions:
     """The settings as our options. Without a `max_length` the model's positions are the limit."""
-    settings = Settings(raw, "the generation settings")
+    settings = JsonSettings(raw, "the generation settings")
     values: dict[str, object] = {ours: raw[theirs] for theirs, ours in SAME_MEANING.items() if theirs in settings}
     beams, samples = values.get("beam_size", 1), settings.flag("do_sample", False)
     _refuse_unsupported(settings, samples)
@@ -92,7 +92,7 @@ def generation_options(raw: Mapping[str, Any], tokens: SpecialTokens, max_positi
         raise CheckpointError(f"the checkpoint's generation settings are impossible: {error}") from error
 
 
-def end_tokens(generation: Settings, config: Settings, default: int | None = None) -> tuple[int, ...]:
+def end_tokens(generation: JsonSettings, config: JsonSettings, default: int | None = None) -> tuple[int, ...]:
     """Every token that ends a translation; first the one that config.json, and so the tokenizer, ends sources with."""
     usual = config.tokens("eos_token_id")
     listed = generation.tokens("eos_token_id") or usual or (() if default is None else (default,))
@@ -100,7 +100,7 @@ def end_tokens(generation: Settings, config: Settings, default: int | None = Non
     return tuple(dict.fromkeys((*first, *listed)))
 
 
-def _bad_words(settings: Settings, needed: set[object], tokens: SpecialTokens) -> object:
+def _bad_words(settings: JsonSettings, needed: set[object], tokens: SpecialTokens) -> object:
     """The words, and the suppressed tokens, which are words of one token; `needed` ones can't be among those."""
     words, suppressed = settings.raw("bad_words_ids", []), settings.raw("suppress_tokens", [])
     if not isinstance(words, list) or not isinstance(suppressed, list):
@@ -115,7 +115,7 @@ def _bad_words(settings: Settings, needed: set[object], tokens: SpecialTokens) -
     return [*(word for word in words if word not in ends), *([token] for token in suppressed)]
 
 
-def _shortest(settings: Settings) -> int:
+def _shortest(settings: JsonSettings) -> int:
     """Tokens that must stand before the end token; `min_length` counts the start token as well."""
     name, counted = ("min_new_tokens", 0) if "min_new_tokens" in settings else ("min_length", 1)
     value = settings.raw(name, 0)
@@ -124,7 +124,9 @@ def _shortest(settings: Settings) -> int:
     return max(value - counted, 0)
 
 
-def named_tasks(config: Settings, generation: Settings, tokens: SpecialTokens, max_positions: int) -> dict[str, Task]:
+def named_tasks(
+    config: JsonSettings, generation: JsonSettings, tokens: SpecialTokens, max_positions: int
+) -> dict[str, Task]:
     """`task_specific_params`: each task's settings over the model's own. They hold for requests that name the task."""
     listed = config.raw("task_specific_params", {})
     if not isinstance(listed, dict) or not all(isinstance(settings, dict) for settings in listed.values()):
@@ -141,7 +143,7 @@ def named_tasks(config: Settings, generation: Settings, tokens: SpecialTokens, m
     return tasks
 
 
-def _refuse_unsupported(settings: Settings, samples: bool) -> None:
+def _refuse_unsupported(settings: JsonSettings, samples: bool) -> None:
     for name, neutral in NEUTRAL.items():
         value = settings.raw(name)
         if value is None or value in neutral or (name in SAMPLING_ONLY and not samples):

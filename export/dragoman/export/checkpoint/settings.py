@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from dragoman.errors import CheckpointError
 
-__all__ = ["Settings", "shown"]
+__all__ = ["JsonSettings", "shown"]
 
 _T = TypeVar("_T")
 
 LARGEST = 1 << 31
 
 
-class Settings:
+class JsonSettings:
     """The object of one JSON file; `null` counts as absent."""
 
     def __init__(self, values: Mapping[str, Any], file: str) -> None:

@@ -1,13 +1,13 @@
 """TensorRT engines from the portable graphs, ahead of time and for GPUs that need not be there."""
 
 from dragoman.export.tensorrt.engines import build_engines
-from dragoman.export.tensorrt.options import EngineLimits, EngineOptions, parse_capabilities
+from dragoman.export.tensorrt.options import BuildOptions, ProfileLimits, parse_capabilities
 from dragoman.export.tensorrt.rebuild import rebuild_engines
 from dragoman.export.tensorrt.toolchain import Toolchain, find_toolchain
 
 __all__ = [
-    "EngineLimits",
-    "EngineOptions",
+    "BuildOptions",
+    "ProfileLimits",
     "Toolchain",
     "build_engines",
     "find_toolchain",

@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dragoman.bundle.manifest import Dimensions, Engine, Graph, Precision
+from dragoman.bundle.manifest import Dimensions, EngineFile, Graph, Precision
 from dragoman.errors import EngineBuildError
 from dragoman.export.progress import Advance, Stages
 from dragoman.export.tensorrt.apart import run_apart
 from dragoman.export.tensorrt.compilation import Job
-from dragoman.export.tensorrt.options import EngineOptions
+from dragoman.export.tensorrt.options import BuildOptions
 from dragoman.export.tensorrt.products import wide_products
 from dragoman.export.tensorrt.profiles import profiles_of
 from dragoman.export.tensorrt.toolchain import chosen_capabilities, find_toolchain
@@ -29,10 +29,10 @@ def build_engines(
     *,
     dimensions: Dimensions,
     precision: Precision,
-    options: EngineOptions,
+    options: BuildOptions,
     stages: Stages,
     output: Path | None = None,
-) -> tuple[Engine, ...]:
+) -> tuple[EngineFile, ...]:
     """Build the portable graphs in `directory` and write the engines to `output`, beside them if it is None; a stage an
     engine."""
     toolchain = find_toolchain(options)
@@ -56,7 +56,7 @@ def build_engines(
         with stages.stage(f"TensorRT {graph.role}") as advance:
             _build_apart(job, advance)
         engines.append(
-            Engine(
+            EngineFile(
                 role=graph.role,
                 file=job.engine.name,
                 flavour=toolchain.flavour,

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from dragoman.errors import UsageError
 
-__all__ = ["EngineLimits", "EngineOptions", "Flavour", "parse_capabilities"]
+__all__ = ["BuildOptions", "Flavour", "ProfileLimits", "parse_capabilities"]
 
 Flavour: TypeAlias = Literal["tensorrt", "tensorrt_rtx"]
 """`tensorrt`: plans for the GPU of this machine. `tensorrt_rtx`: engines for many GPUs, built on any machine."""
@@ -18,7 +18,7 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLimits:
+class ProfileLimits:
     """The largest shapes an engine takes, at first those of a server's defaults; None leaves it to the model's own limit.
 
     `max_batch` rows are decoded together: so many sequences greedily, fewer as beams. Each cache bucket is an optimisation
@@ -40,12 +40,12 @@ class EngineLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOptions:
+class BuildOptions:
     """How engines are built; None leaves the choice to what is installed and what the graphs need."""
 
     flavour: Flavour | None = None
     compute_capabilities: tuple[str, ...] | None = None
-    limits: EngineLimits = field(default_factory=EngineLimits)
+    limits: ProfileLimits = field(default_factory=ProfileLimits)
     scores: bool = True
     """Whether the graph of forced decoding gets an engine, which holds the decoder's weights a second time."""
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dragoman.bundle.manifest import Dimensions, Graph, Profile
 from dragoman.errors import EngineBuildError, UsageError
-from dragoman.export.tensorrt.options import EngineLimits
+from dragoman.export.tensorrt.options import ProfileLimits
 
 __all__ = ["profiles_of"]
 
@@ -38,7 +38,7 @@ ONE = _Range(1, 1, 1)
 SCORED = _Range(1, 1, MOST_SCORED_TOKENS)
 
 
-def profiles_of(graph: Graph, dimensions: Dimensions, limits: EngineLimits) -> tuple[Profile, ...]:
+def profiles_of(graph: Graph, dimensions: Dimensions, limits: ProfileLimits) -> tuple[Profile, ...]:
     """One profile for an encoder and for forced decoding; for a decoder one a cache bucket and width: greedy rows, and
     beams."""
     source_tokens = _allowed_source_tokens(dimensions, limits)
@@ -62,7 +62,7 @@ def profiles_of(graph: Graph, dimensions: Dimensions, limits: EngineLimits) -> t
     return tuple(profiles)
 
 
-def _widths(limits: EngineLimits) -> Iterator[tuple[str, _Range, _Range]]:
+def _widths(limits: ProfileLimits) -> Iterator[tuple[str, _Range, _Range]]:
     """How many sequences of how many rows: `max_batch` rows of one sequence each; beams of two take half as many."""
     yield "greedy", _up_to(limits.max_batch, USUAL_BATCH), ONE
     if limits.max_beams > 1:
@@ -75,14 +75,14 @@ def _up_to(most: int, usual: int) -> _Range:
     return _Range(1, min(usual, most), most)
 
 
-def _allowed_source_tokens(dimensions: Dimensions, limits: EngineLimits) -> int:
+def _allowed_source_tokens(dimensions: Dimensions, limits: ProfileLimits) -> int:
     wanted, held = limits.max_source_tokens, dimensions.max_source_tokens
     if wanted is not None and wanted > held:
         raise UsageError(f"max_source_tokens={wanted} is more than the model's {held}; engines can't be longer")
     return wanted if wanted is not None else held
 
 
-def _cache_ranges(dimensions: Dimensions, limits: EngineLimits) -> list[_Range]:
+def _cache_ranges(dimensions: Dimensions, limits: ProfileLimits) -> list[_Range]:
     """The buckets shorter than the model's longest target, and that one; the first that is long enough is meant.
 
     Each begins at 1, not where the one before ended: TensorRT-RTX crashes on beams whose caches begin elsewhere.

@@ -9,17 +9,17 @@ import tempfile
 from pathlib import Path
 
 from dragoman.bundle.integrity import check_files, record_file
-from dragoman.bundle.manifest import MANIFEST_NAME, Engine, Manifest, read_manifest
+from dragoman.bundle.manifest import MANIFEST_NAME, EngineFile, Manifest, read_manifest
 from dragoman.errors import EngineBuildError
 from dragoman.export.progress import Stages
 from dragoman.export.tensorrt.engines import build_engines
-from dragoman.export.tensorrt.options import EngineOptions
+from dragoman.export.tensorrt.options import BuildOptions
 from dragoman.export.tensorrt.toolchain import find_toolchain
 
 __all__ = ["rebuild_engines"]
 
 
-def rebuild_engines(bundle: Path, options: EngineOptions, stages: Stages) -> Manifest:
+def rebuild_engines(bundle: Path, options: BuildOptions, stages: Stages) -> Manifest:
     """Build engines from the bundle's portable graphs; its manifest then lists them in the place of the old ones.
 
     The bundle is whole at every moment: new engines come under new names, then the manifest is replaced, then the old
@@ -56,7 +56,7 @@ def rebuild_engines(bundle: Path, options: EngineOptions, stages: Stages) -> Man
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _replaced(bundle: Path, manifest: Manifest, staging: Path, built: tuple[Engine, ...]) -> Manifest:
+def _replaced(bundle: Path, manifest: Manifest, staging: Path, built: tuple[EngineFile, ...]) -> Manifest:
     records = {engine.file: record_file(staging / engine.file) for engine in built}
     names = {name: _own_name(name, record.sha256) for name, record in records.items()}
     engines = tuple(dataclasses.replace(engine, file=names[engine.file]) for engine in built)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dragoman.errors import EngineBuildError
 from dragoman.export.tensorrt.device import present_compute_capability
-from dragoman.export.tensorrt.options import EngineOptions, Flavour
+from dragoman.export.tensorrt.options import BuildOptions, Flavour
 
 __all__ = ["WIDE_PRODUCTS_NEED", "Toolchain", "choose_flavour", "chosen_capabilities", "find_toolchain", "import_flavour"]
 
@@ -33,7 +33,7 @@ class Toolchain:
     supported: tuple[str, ...]
 
 
-def find_toolchain(options: EngineOptions) -> Toolchain:
+def find_toolchain(options: BuildOptions) -> Toolchain:
     """The TensorRT that `options` asks for; EngineBuildError when it is not here or can't build for the chosen GPUs.
 
     Cheap: an export asks it before the long work starts.
@@ -61,7 +61,7 @@ def choose_flavour(wanted: Flavour, installed: Callable[[Flavour], bool], gpu: C
 
 
 def chosen_capabilities(
-    toolchain: Toolchain, options: EngineOptions, *, wide_products: Sequence[str] = ()
+    toolchain: Toolchain, options: BuildOptions, *, wide_products: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """The GPUs an engine is built for: the ones asked for, else all that can run its matrix products.
 

@@ -59,7 +59,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
+class ForcedSentence:
     """One sentence with the graphs' own answer forced: its best next tokens and their log-probabilities, (steps, k) each."""
 
     source: Source
@@ -75,7 +75,7 @@ class Output:
 
     lowering: Lowering
     generated: Mapping[tuple[str, int], tuple[Chunk, ...]]
-    forced: tuple[Forced, ...]
+    forced: tuple[ForcedSentence, ...]
 
 
 class Judge:
@@ -154,13 +154,13 @@ class Judge:
             answers = exported.generate([source.ids for source in chunk], search.options, search.language)
             yield Chunk(chunk, tuple(answers))
 
-    def _forced_steps(self, exported: Exported) -> Iterator[Forced]:
+    def _forced_steps(self, exported: Exported) -> Iterator[ForcedSentence]:
         search = next(iter(self._searches.values()))
         sources, language = _spread(search.sources, FORCED), search.language
         answers = [exported.generate([source.ids], search.options, language)[0].tokens for source in sources]
         steps = [exported.forced(source.ids, answer, language) for source, answer in zip(sources, answers, strict=True)]
         for source, answer, step in zip(sources, answers, steps, strict=True):  # another graph, which replaces the steps'
-            yield Forced(source, answer, *step, exported.scored(source.ids, answer, language))
+            yield ForcedSentence(source, answer, *step, exported.scored(source.ids, answer, language))
 
     def _generated(self, lowering: Lowering, name: str, batch: int, chunks: Sequence[Chunk]) -> VerificationCase:
         options = self._searches[name].options

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from dragoman.export.verification.answers import Answer, Answers, FloatArray, IntArray
 from dragoman.search import DecodingOptions, TokenIds, search_batch
 
-__all__ = ["Best", "Stepper", "decode", "force"]
+__all__ = ["Stepper", "TopTokens", "decode", "force"]
 
 
-class Best(NamedTuple):
+class TopTokens(NamedTuple):
     """The best next tokens of each row, (rows, k) each, best first."""
 
     tokens: IntArray
@@ -28,7 +28,7 @@ class Stepper(Protocol):
     def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:
         """Encode the sources; the caches are empty. All choose from this shortlist, where there are several."""
 
-    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> TopTokens:
         """One token a row. `tokens`, `parents` (groups, width); `positions`, `groups` (groups,).
 
         Group g goes on with what was group `groups[g]` at the step before, and its row w with that group's row

@@ -13,7 +13,7 @@ from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.export.transformer import KeyValue, Transformer
 from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
-from dragoman.export.verification.decoding import Best, decode
+from dragoman.export.verification.decoding import TopTokens, decode
 from dragoman.search import DecodingOptions
 
 __all__ = ["EagerModel", "threads_for"]
@@ -80,10 +80,10 @@ class _EagerStepper:
         empty = torch.zeros(len(sources), shape.heads, _CACHE_STEP, shape.head_dim)
         self._pasts = [KeyValue(empty, empty)] * len(self._memories)
 
-    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> TopTokens:
         logits = self.logits(tokens, positions, groups, parents)
         best = logits.log_softmax(-1).topk(candidates, dim=-1)
-        return Best(best.indices.numpy(), best.values.numpy(), logits.gather(-1, best.indices).numpy())
+        return TopTokens(best.indices.numpy(), best.values.numpy(), logits.gather(-1, best.indices).numpy())
 
     @torch.inference_mode()
     def logits(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray) -> Tensor:

@@ -15,7 +15,7 @@ from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import Dimensions, Graph, Lowering, Role, SpecialTokens
 from dragoman.errors import VerificationError
 from dragoman.export.verification.answers import Answers, FloatArray, IntArray
-from dragoman.export.verification.decoding import Best, Stepper, decode, force
+from dragoman.export.verification.decoding import Stepper, TopTokens, decode, force
 from dragoman.export.verification.forced import ForcedModel
 from dragoman.export.verification.native_stepper import NativeStepper
 from dragoman.export.verification.sessions import opened
@@ -104,7 +104,7 @@ class PortableStepper:
         self._cross = dict(zip(names, out, strict=True))
         self._self = dict.fromkeys(self._self_names, np.repeat(self._empty_row, len(sources), axis=0))
 
-    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> TopTokens:
         count, width = tokens.shape
         if candidates > self._most:
             raise VerificationError(f"the search needs {candidates} candidates per step, but the graph returns {self._most}")
@@ -129,7 +129,7 @@ class PortableStepper:
             ["best_tokens", "best_log_probs", "best_logits", *presents], feed
         )
         self._self = dict(zip(self._self_names, caches, strict=True))
-        return Best(best_tokens, log_probs, logits)
+        return TopTokens(best_tokens, log_probs, logits)
 
     def _grow(self, needed: int) -> None:
         have = next(iter(self._self.values())).shape[2]

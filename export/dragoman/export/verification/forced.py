@@ -14,12 +14,12 @@ from dragoman.bundle.manifest import Graph, SpecialTokens
 from dragoman.export.verification.answers import FloatArray, IntArray
 from dragoman.export.verification.sessions import opened
 
-__all__ = ["Forced", "ForcedModel"]
+__all__ = ["ForcedModel", "ForcedOutput"]
 
 Feed = dict[str, NDArray[np.generic]]
 
 
-class Forced(NamedTuple):
+class ForcedOutput(NamedTuple):
     """What the graph says about a target."""
 
     log_probs: FloatArray  # (target,) of its tokens
@@ -42,7 +42,7 @@ class ForcedModel:
         candidates: int = 1,
         scored: int | None = None,
         language: LanguageTokens = NO_LANGUAGE_TOKENS,
-    ) -> Forced:
+    ) -> ForcedOutput:
         """`target` with its end token; `scored`: how many of its first tokens get log-probabilities, with native graphs."""
         start = self._start if language.decoder_start is None else language.decoder_start
         fed = np.array([start, *target[:-1]], np.int64)
@@ -51,7 +51,7 @@ class ForcedModel:
             return self._flat(source, fed, wanted, candidates, language.shortlist)
         return self._padded(source, fed, wanted)
 
-    def _flat(self, source: Sequence[int], fed: IntArray, wanted: IntArray, candidates: int, shortlist: int) -> Forced:
+    def _flat(self, source: Sequence[int], fed: IntArray, wanted: IntArray, candidates: int, shortlist: int) -> ForcedOutput:
         length, layers_and_size = len(source), self._inputs["self_cache"].shape
         memories = self._encoded(
             {
@@ -74,27 +74,27 @@ class ForcedModel:
             }
         )
 
-    def _padded(self, source: Sequence[int], fed: IntArray, wanted: IntArray) -> Forced:
+    def _padded(self, source: Sequence[int], fed: IntArray, wanted: IntArray) -> ForcedOutput:
         lengths = np.array([len(source)], np.int32)
         memories = self._encoded({"source_ids": np.array([source], np.int64), "source_lengths": lengths})
         targets = {"tokens": fed[None], "targets": wanted[None], "target_positions": np.arange(len(wanted))}
         forced = self._run({**targets, "source_lengths": lengths, **memories})
-        return Forced(*(array[0] for array in forced))
+        return ForcedOutput(*(array[0] for array in forced))
 
     def _encoded(self, feed: Feed) -> Feed:
         names = [output.name for output in self._encoder.get_outputs()]
         return dict(zip(names, self._encoder.run(names, feed), strict=True))
 
-    def _run(self, feed: Feed) -> Forced:
+    def _run(self, feed: Feed) -> ForcedOutput:
         binding = self._forced.io_binding()
         for name, array in feed.items():  # where they lie: the graph may write to its cache
             place = np.ascontiguousarray(array)
             feed[name] = place
             binding.bind_input(name, "cpu", 0, place.dtype.type, place.shape, place.ctypes.data)
-        for name in Forced._fields:
+        for name in ForcedOutput._fields:
             binding.bind_output(name)
         self._forced.run_with_iobinding(binding)
-        found = Forced(*binding.copy_outputs_to_cpu())
+        found = ForcedOutput(*binding.copy_outputs_to_cpu())
         if "candidates" not in feed:
             return found
         most = int(np.asarray(feed["candidates"])[0])  # behind them stand the targets

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dragoman.bundle.manifest import Graph
 from dragoman.export.verification.answers import IntArray
-from dragoman.export.verification.decoding import Best
+from dragoman.export.verification.decoding import TopTokens
 
 __all__ = ["NativeStepper"]
 
@@ -43,7 +43,7 @@ class NativeStepper:
         self._cross = np.stack(self._encoder.run(None, feed))
         self._own, self._slots = self._empty, np.zeros((len(sources), 0), np.int32)
 
-    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> TopTokens:
         rows, width = tokens.size, tokens.shape[1]
         # At the first step there is one past row a group; afterwards there is one for each of its beams.
         first = self._slots.shape[1] == 0
@@ -70,11 +70,11 @@ class NativeStepper:
             }
         )
 
-    def _run(self, feed: dict[str, NDArray[np.generic]]) -> Best:
+    def _run(self, feed: dict[str, NDArray[np.generic]]) -> TopTokens:
         binding = self._decoder.io_binding()
         for name, array in feed.items():  # their own memory, because the step writes to the cache
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         for name in ("best_tokens", "best_log_probs", "best_logits"):
             binding.bind_output(name)
         self._decoder.run_with_iobinding(binding)
-        return Best(*binding.copy_outputs_to_cpu())
+        return TopTokens(*binding.copy_outputs_to_cpu())

@@ -17,7 +17,7 @@ from dragoman.export.checkpoint.formats.description import Description, read_des
 from dragoman.export.checkpoint.formats.torch_transformer.format import read_weights, with_positions
 from dragoman.export.checkpoint.formats.torch_transformer.names import TorchNames, read_names
 from dragoman.export.verification.answers import FloatArray, IntArray, Tokens
-from dragoman.export.verification.decoding import Best, decode
+from dragoman.export.verification.decoding import TopTokens, decode
 from dragoman.export.verification.eager import threads_for
 from dragoman.search import DecodingOptions
 
@@ -138,7 +138,7 @@ class _Stepper:
         self._said = torch.zeros(len(sources), 0, dtype=torch.int64)
 
     @torch.inference_mode()
-    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> Best:
+    def step(self, tokens: IntArray, positions: IntArray, groups: IntArray, parents: IntArray, candidates: int) -> TopTokens:
         width, kept = tokens.shape[1], torch.from_numpy(groups)
         if bool((positions == 0).all()):
             rows = kept.repeat_interleave(width)
@@ -149,4 +149,4 @@ class _Stepper:
         memory, padding = (part.repeat_interleave(width, 0) for part in (self._memory, self._padding))
         logits = self._model.logits(self._said, memory, padding)[:, -1]
         best = logits.log_softmax(-1).topk(candidates, dim=-1)
-        return Best(best.indices.numpy(), best.values.numpy(), logits.gather(-1, best.indices).numpy())
+        return TopTokens(best.indices.numpy(), best.values.numpy(), logits.gather(-1, best.indices).numpy())

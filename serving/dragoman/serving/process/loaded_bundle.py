@@ -18,7 +18,7 @@ from dragoman.serving.engine import Engine, EngineLimits, MemoryContract
 from dragoman.serving.in_process import open_model
 from dragoman.serving.process.glossaries import Glossaries
 from dragoman.serving.process.options import OptionsReader, RequestOptions
-from dragoman.serving.process.settings import EngineOptions, ProcessSettings
+from dragoman.serving.process.settings import EngineSettings, ProcessSettings
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import Document, Part, PlainBlock
@@ -244,7 +244,7 @@ def _check_beam(manifest: Manifest, limits: EngineLimits) -> None:
         )
 
 
-def engine_limits(options: EngineOptions, max_beam_size: int) -> EngineLimits:
+def engine_limits(options: EngineSettings, max_beam_size: int) -> EngineLimits:
     """The engine's own limits with what the operator chose over them."""
     chosen = {
         "max_rows": options.max_batch,

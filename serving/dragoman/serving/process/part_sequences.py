@@ -14,7 +14,7 @@ from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.scoring import Scoring
-from dragoman.serving.text.aligning import Side, links_between
+from dragoman.serving.text.aligning import SpannedText, links_between
 from dragoman.serving.text.alternatives import AskedPlaces
 from dragoman.serving.text.document import Part
 from dragoman.serving.text.links import Link
@@ -117,9 +117,9 @@ class PartSequences:
         spans = [*[(0, 0)] * len(around.source_prefix), *spans, *[(0, 0)] * len(around.source_suffix)]
         if len(spans) != len(sequence.source):
             raise ServerError(f"{len(spans)} places of {len(sequence.source)} tokens")
-        source = Side(text, spans)
+        source = SpannedText(text, spans)
 
-        def target(tokens: tuple[int, ...]) -> Side:
-            return Side(self._tokenizer.decode(tokens), self._tokenizer.target_spans(tokens))
+        def target(tokens: tuple[int, ...]) -> SpannedText:
+            return SpannedText(self._tokenizer.decode(tokens), self._tokenizer.target_spans(tokens))
 
         return tuple(links_between(source, target(one.tokens), one.alignment) for one in sequence.forced)

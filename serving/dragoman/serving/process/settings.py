@@ -11,11 +11,11 @@ from typing import Any
 from dragoman.serving.runtime.settings import Device
 from dragoman.wire import Limits
 
-__all__ = ["EngineOptions", "ProcessSettings"]
+__all__ = ["EngineSettings", "ProcessSettings"]
 
 
 @dataclass(frozen=True, slots=True)
-class EngineOptions:
+class EngineSettings:
     """What the operator chose for every engine; None leaves it to the engine."""
 
     device: Device = "cpu"
@@ -37,7 +37,7 @@ class ProcessSettings:
 
     name: str
     bundle: Path
-    engine: EngineOptions = field(default_factory=EngineOptions)
+    engine: EngineSettings = field(default_factory=EngineSettings)
     limits: Limits = field(default_factory=Limits)
     probe_id: str = ""
     log_level: str = "info"
@@ -54,7 +54,7 @@ class ProcessSettings:
             **{
                 **raw,
                 "bundle": Path(raw["bundle"]),
-                "engine": EngineOptions(**raw["engine"]),
+                "engine": EngineSettings(**raw["engine"]),
                 "limits": Limits(**raw["limits"]),
             }
         )

@@ -12,20 +12,20 @@ import numpy.typing as npt
 from dragoman.bundle.spans import Span
 from dragoman.serving.text.links import Link
 
-__all__ = ["Side", "links_between"]
+__all__ = ["SpannedText", "links_between"]
 
 _SHARE = 0.35
 """A word is linked with the word that it looks at most, and with others that get this part of its attention."""
 
 
-class Side(NamedTuple):
+class SpannedText(NamedTuple):
     """A text, and where each of its tokens stands in it."""
 
     text: str
     spans: Sequence[Span]
 
 
-def links_between(source: Side, target: Side, alignment: npt.NDArray[np.float32]) -> tuple[Link, ...]:
+def links_between(source: SpannedText, target: SpannedText, alignment: npt.NDArray[np.float32]) -> tuple[Link, ...]:
     """`alignment` (target tokens, source tokens). Links are in the order of the target's words."""
     source_words, target_words = _words(source), _words(target)
     if not source_words or not target_words:
@@ -48,7 +48,7 @@ class _Word(NamedTuple):
     tokens: list[int]
 
 
-def _words(side: Side) -> list[_Word]:
+def _words(side: SpannedText) -> list[_Word]:
     """Tokens side by side that spell one word; in scripts without spaces, and of signs, each token is one."""
     words: list[_Word] = []
     for token, (first, last_end) in enumerate(side.spans):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.files import read_json, require_file
-from dragoman.export.checkpoint.settings import Settings, shown
+from dragoman.export.checkpoint.settings import JsonSettings, shown
 
 __all__ = ["DESCRIPTION", "Description", "closest", "described_format", "read_description"]
 
@@ -22,7 +22,7 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f"; the closest are {', '.join(found)}" if len(found) > 1 else f"; the closest is {found[0]}" if found else ""
 
 
-class Description(Settings):
+class Description(JsonSettings):
     """One object of the description. It remembers what was asked for: the rest is what nobody understands."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:

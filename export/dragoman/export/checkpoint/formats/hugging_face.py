@@ -11,7 +11,7 @@ from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSo
 from dragoman.export.checkpoint.generation import generation_options, generation_settings, named_tasks
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.readers import READERS, REFUSED, Reader
-from dragoman.export.checkpoint.settings import Settings, shown
+from dragoman.export.checkpoint.settings import JsonSettings, shown
 from dragoman.export.transformer import TransformerConfig
 
 __all__ = ["HuggingFaceFormat"]
@@ -53,7 +53,7 @@ class HuggingFaceFormat:
         )
 
 
-def _reader(settings: Settings) -> tuple[str, type[Reader]]:
+def _reader(settings: JsonSettings) -> tuple[str, type[Reader]]:
     named = settings.raw("architectures") or []
     names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     for architecture in names:
@@ -74,7 +74,7 @@ VARIANTS = {
 """Settings that change the mathematics of any family, with the value that does not."""
 
 
-def _refuse_variants(settings: Settings) -> None:
+def _refuse_variants(settings: JsonSettings) -> None:
     for name, (neutral, reason) in VARIANTS.items():
         value = settings.raw(name)
         if value is not None and value != neutral:

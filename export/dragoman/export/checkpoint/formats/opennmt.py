@@ -21,7 +21,7 @@ from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSo
 from dragoman.export.checkpoint.formats.torch_transformer.positions import interleaved_sinusoids
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.renaming import Rules, renamed
-from dragoman.export.checkpoint.settings import Settings, shown
+from dragoman.export.checkpoint.settings import JsonSettings, shown
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.transformer import TransformerConfig
 from dragoman.search.options import DecodingOptions
@@ -88,7 +88,7 @@ class OpenNMTFormat:
         options = plain(loaded["opt"])
         if not isinstance(options, dict):
             raise CheckpointError(f"{source} has no settings in `opt`")
-        settings = Settings(options, f"`opt` of {source.name}")
+        settings = JsonSettings(options, f"`opt` of {source.name}")
         _refuse_variants(settings)
         weights = _weights(loaded, settings, str(source))
         config = _config(settings, weights)
@@ -133,7 +133,7 @@ class _OpenNMTNames:
         return False
 
 
-def _refuse_variants(settings: Settings) -> None:
+def _refuse_variants(settings: JsonSettings) -> None:
     for name, needed in SAID.items():
         if (value := settings.raw(name, needed)) not in (needed, "scaled-dot-flash"):
             raise CheckpointError(f"{name}={shown(value)} in {settings.file} is not supported; {needed} is")
@@ -145,7 +145,7 @@ def _refuse_variants(settings: Settings) -> None:
         raise CheckpointError(f"{name}={shown(value)} in {settings.file} is not supported{reason}")
 
 
-def _weights(loaded: Mapping[Any, Any], settings: Settings, where: str) -> dict[str, Tensor]:
+def _weights(loaded: Mapping[Any, Any], settings: JsonSettings, where: str) -> dict[str, Tensor]:
     """All under one naming: the generator's too, whose name changed, and a table of positions for each side."""
     weights = state_dict(loaded["model"], f"`model` of {where}")
     for name, tensor in state_dict(loaded["generator"], f"`generator` of {where}").items():
@@ -158,7 +158,7 @@ def _weights(loaded: Mapping[Any, Any], settings: Settings, where: str) -> dict[
     return weights
 
 
-def _positions(stored: Tensor | None, settings: Settings, width: int) -> Tensor:
+def _positions(stored: Tensor | None, settings: JsonSettings, width: int) -> Tensor:
     """(positions, width): as stored, (5000, 1, width), or as OpenNMT-py computes them."""
     if not settings.flag("position_encoding", False):
         return torch.zeros(LENGTH, width)
@@ -174,7 +174,7 @@ def _positions(stored: Tensor | None, settings: Settings, width: int) -> Tensor:
     return stored[:, 0]
 
 
-def _config(settings: Settings, weights: Mapping[str, Tensor]) -> TransformerConfig:
+def _config(settings: JsonSettings, weights: Mapping[str, Tensor]) -> TransformerConfig:
     source, width = weights[f"encoder.{EMBEDDING}"].shape
     target = weights[f"decoder.{EMBEDDING}"].shape[0]
     heads, inner = settings.number("heads", 8), settings.number("transformer_ff", 2048)

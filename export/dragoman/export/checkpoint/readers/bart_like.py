@@ -13,7 +13,7 @@ from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.generation import end_tokens
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.renaming import BART, renamed
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 from dragoman.export.transformer import TransformerConfig
 from dragoman.export.transformer.config import Activation
 
@@ -39,7 +39,7 @@ class BartLikeReader:
     variant: ClassVar[dict[str, Any]] = {}
     default_activation: ClassVar[str] = "gelu"
 
-    def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, settings: JsonSettings, tensors: Mapping[str, Tensor]) -> None:
         self.settings, self._tensors = settings, tensors
         self.tied = settings.flag("tie_word_embeddings", True)
         self.shared = self.tied or self._is_equal(ENCODER, DECODER)
@@ -96,7 +96,7 @@ class BartLikeReader:
         tensors = self._tensors
         return one not in tensors or other not in tensors or torch.equal(tensors[one], tensors[other])
 
-    def tokens(self, generation: Settings) -> SpecialTokens:
+    def tokens(self, generation: JsonSettings) -> SpecialTokens:
         pad, ends = self._token("pad_token_id", generation), end_tokens(generation, self.settings)
         start = self._token("decoder_start_token_id", generation)
         if pad is None or not ends:
@@ -105,11 +105,11 @@ class BartLikeReader:
             start = self.default_start(pad, generation)
         return SpecialTokens(pad=pad, eos=ends[0], decoder_start=start, other_eos=ends[1:])
 
-    def default_start(self, pad: int, generation: Settings) -> int:
+    def default_start(self, pad: int, generation: JsonSettings) -> int:
         """The start token of a checkpoint that names none: Hugging Face takes the one that begins sentences."""
         bos = self._token("bos_token_id", generation)
         return pad if bos is None else bos
 
-    def _token(self, name: str, generation: Settings) -> int | None:
+    def _token(self, name: str, generation: JsonSettings) -> int | None:
         token = generation.token(name)
         return self.settings.token(name) if token is None else token

@@ -12,7 +12,7 @@ from torch import Tensor
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.export.checkpoint.limits import TokenLimits
 from dragoman.export.checkpoint.readers.bart_like import BartLikeReader
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan, marian_plan
 from dragoman.export.transformer import TransformerConfig
 
@@ -24,7 +24,7 @@ class MarianReader(BartLikeReader):
 
     architectures: ClassVar[tuple[str, ...]] = ("MarianMTModel",)
 
-    def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, settings: JsonSettings, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(settings, tensors)
         self._one_vocabulary = settings.flag("share_encoder_decoder_embeddings", True)
         self.shared = self._one_vocabulary and self.shared
@@ -37,7 +37,7 @@ class MarianReader(BartLikeReader):
         }
         return dataclasses.replace(super().config(limits), **vocabularies)
 
-    def default_start(self, pad: int, generation: Settings) -> int:  # noqa: ARG002
+    def default_start(self, pad: int, generation: JsonSettings) -> int:  # noqa: ARG002
         return pad
 
     def tokenizer(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dragoman.bundle.manifest import SpecialTokens
 from dragoman.export.checkpoint.limits import TokenLimits
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.export.checkpoint.weights import WeightNames
 from dragoman.export.transformer import TransformerConfig
@@ -23,12 +23,12 @@ class Reader(WeightNames, Protocol):
 
     architectures: ClassVar[tuple[str, ...]]
 
-    def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None: ...
+    def __init__(self, settings: JsonSettings, tensors: Mapping[str, Tensor]) -> None: ...
 
     def config(self, limits: TokenLimits) -> TransformerConfig:
         """Our configuration of the same model."""
 
-    def tokens(self, generation: Settings) -> SpecialTokens:
+    def tokens(self, generation: JsonSettings) -> SpecialTokens:
         """The ids the search must know, except the unknown token's, which the tokenizer knows."""
 
     def tokenizer(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:

@@ -16,7 +16,7 @@ from dragoman.export.checkpoint.generation import end_tokens
 from dragoman.export.checkpoint.limits import DEFAULT_TOKENS, TokenLimits
 from dragoman.export.checkpoint.readers.bart_like import ACTIVATIONS
 from dragoman.export.checkpoint.renaming import Rules, renamed
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan, bytes_plan, google_plan
 from dragoman.export.transformer import TransformerConfig
 
@@ -53,7 +53,7 @@ class T5Reader:
         "UMT5ForConditionalGeneration",
     )
 
-    def __init__(self, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, settings: JsonSettings, tensors: Mapping[str, Tensor]) -> None:
         self.settings = settings
         self._kind = settings.text("model_type", "t5")
         self._tied = _is_tied(tensors)
@@ -113,7 +113,7 @@ class T5Reader:
     def is_ignored(self, theirs: str) -> bool:
         return theirs == UNUSED
 
-    def tokens(self, generation: Settings) -> SpecialTokens:
+    def tokens(self, generation: JsonSettings) -> SpecialTokens:
         def token(name: str, default: int) -> int:
             for settings in (generation, self.settings):
                 found = settings.token(name)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dragoman.bundle.manifest import Engine, Manifest, Role, TensorSpec
+from dragoman.bundle.manifest import EngineFile, Manifest, Role, TensorSpec
 from dragoman.errors import BundleError, ServeError
-from dragoman.serving.runtime.tensorrt.device import Device
+from dragoman.serving.runtime.tensorrt.device import Gpu
 from dragoman.serving.runtime.tensorrt.kernels import CompiledKernels
 
 __all__ = ["MODULES", "Bindings", "engines_of", "import_cuda"]
@@ -34,9 +34,9 @@ def import_cuda(importing: Import = importlib.import_module) -> tuple[Any, Any]:
     return runtime, driver
 
 
-def engines_of(manifest: Manifest, bundle: Path) -> dict[Role, Engine]:
+def engines_of(manifest: Manifest, bundle: Path) -> dict[Role, EngineFile]:
     """The engine of each role; BundleError that says how to get them."""
-    engines: dict[Role, Engine] = {engine.role: engine for engine in manifest.engines}
+    engines: dict[Role, EngineFile] = {engine.role: engine for engine in manifest.engines}
     if {"encoder", "decoder"} <= set(engines):
         taken = {spec.name for spec in manifest.graph("decoder", "portable").inputs}
         if "scored_tokens" not in taken:
@@ -65,7 +65,7 @@ class Bindings:
         flag = "" if self.is_rtx else " --flavour tensorrt"
         return f"build it anew, which takes seconds: dragoman build-engines {bundle}{flag}"
 
-    def load(self, bundle: Path, entry: Engine, device: Device) -> Any:
+    def load(self, bundle: Path, entry: EngineFile, device: Gpu) -> Any:
         """The engine on the GPU; BundleError when it was built for another release or for another GPU."""
         if entry.version != self.version:
             raise BundleError(
@@ -98,7 +98,7 @@ class Bindings:
         named = [name.lower().replace("_", " ") for name, bit in members.items() if int(diagnostics) & int(bit)]
         return ", ".join(named) or "TensorRT gives no reason"
 
-    def _for_this_gpu(self, bundle: Path, entry: Engine, device: Device) -> str:
+    def _for_this_gpu(self, bundle: Path, entry: EngineFile, device: Gpu) -> str:
         capability = device.compute_capability
         if fitting := device.others(entry.compute_capabilities):
             return f"--gpu {fitting[0]} can run it, or {self.rebuild(bundle)}"
@@ -137,7 +137,7 @@ class Bindings:
                 return config, kept
         return config, None
 
-    def context(self, engine: Any, config: Any, profile: int, device: Device) -> Any:
+    def context(self, engine: Any, config: Any, profile: int, device: Gpu) -> Any:
         context = engine.create_execution_context(config)
         if context is None or not context.set_optimization_profile_async(profile, int(device.stream)):
             raise ServeError(f"TensorRT can't make an execution context for profile {profile}; is the GPU's memory full?")

@@ -19,7 +19,7 @@ from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape, fit
 from dragoman.serving.engine.runtime import Encoded, TopTokens
 from dragoman.serving.engine.slots import KVSlots, power_of_two
 from dragoman.serving.runtime.scored_tokens import with_scored
-from dragoman.serving.runtime.tensorrt.device import Device, Rows
+from dragoman.serving.runtime.tensorrt.device import Gpu, Rows
 from dragoman.serving.runtime.tensorrt.engine import Execution, LoadedEngine
 from dragoman.serving.runtime.tensorrt.kv_cache import DeviceKVCache
 from dragoman.serving.runtime.tensorrt.staging import Staging
@@ -41,7 +41,7 @@ def padded_shape(current: CacheShape, sequences: int, source: int, target: int, 
 class TensorRtDecoder:
     """Sequences of `width` rows each."""
 
-    def __init__(self, engine: LoadedEngine, device: Device, layout: CacheLayout, width: int) -> None:
+    def __init__(self, engine: LoadedEngine, device: Gpu, layout: CacheLayout, width: int) -> None:
         self.width = width
         self._engine, self._device, self._layout = engine, device, layout
         names = [spec.name for spec in engine.graph.inputs]

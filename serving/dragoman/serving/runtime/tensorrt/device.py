@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dragoman.errors import ServeError, ServerError
 from dragoman.serving.runtime.tensorrt.diagnosis import diagnosis
 
-__all__ = ["Buffer", "Device", "Pinned", "Rows"]
+__all__ = ["Buffer", "Gpu", "Pinned", "Rows"]
 
 _LEAST_BYTES = 256
 """TensorRT wants no null pointers, and addresses in steps of 256."""
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     pitch: int
 
 
-class Device:
+class Gpu:
     """GPU `number`. Used as a context: one thread at a time gives it work, and CUDA knows which GPU is meant."""
 
     def __init__(self, cuda: Any, driver: Any, number: int) -> None:
@@ -170,7 +170,7 @@ class Buffer:
 
     __slots__ = ("__weakref__", "address", "bytes")
 
-    def __init__(self, device: Device, address: int, count: int) -> None:
+    def __init__(self, device: Gpu, address: int, count: int) -> None:
         self.address, self.bytes = address, count
         weakref.finalize(self, device._release, address).atexit = False
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.bundle.consistency import ITEM_BYTES
-from dragoman.bundle.manifest import Engine, Graph, Profile
+from dragoman.bundle.manifest import EngineFile, Graph, Profile
 from dragoman.errors import BundleError, ServerError
 from dragoman.serving.runtime.tensorrt.bindings import Bindings
-from dragoman.serving.runtime.tensorrt.device import Buffer, Device
+from dragoman.serving.runtime.tensorrt.device import Buffer, Gpu
 
 __all__ = ["Execution", "LoadedEngine", "Scratch", "Shapes"]
 
@@ -25,7 +25,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Scratch:
     """Memory for what an engine computes in between. One for all: on one stream they run one after the other."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Gpu) -> None:
         self._device = device
         self.buffer: Buffer | None = None
 
@@ -42,11 +42,11 @@ class LoadedEngine:
     def __init__(
         self,
         bindings: Bindings,
-        device: Device,
+        device: Gpu,
         scratch: Scratch,
         *,
         bundle: Path,
-        entry: Engine,
+        entry: EngineFile,
         graph: Graph,
         capture: bool,
         kernels: Path | None = None,

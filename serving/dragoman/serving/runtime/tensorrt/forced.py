@@ -13,7 +13,7 @@ from dragoman.bundle.consistency import ITEM_BYTES
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.runtime import Encoded, ForcedPiece
 from dragoman.serving.engine.slots import bucket
-from dragoman.serving.runtime.tensorrt.device import Buffer, Device, Pinned, Rows
+from dragoman.serving.runtime.tensorrt.device import Buffer, Gpu, Pinned, Rows
 from dragoman.serving.runtime.tensorrt.engine import Execution, LoadedEngine
 from dragoman.serving.runtime.tensorrt.kv_cache import EncodedTensor
 from dragoman.serving.runtime.tensorrt.staging import Staging
@@ -58,7 +58,7 @@ class _Room:
 class TensorRtForced:
     """The engine of forced decoding. Shapes are padded to a few, as those of sources and caches are."""
 
-    def __init__(self, engine: LoadedEngine, device: Device, layout: CacheLayout, aligns_when_fed: bool) -> None:
+    def __init__(self, engine: LoadedEngine, device: Gpu, layout: CacheLayout, aligns_when_fed: bool) -> None:
         self.engine, self.aligns_when_fed = engine, aligns_when_fed
         self.tokens_at_once = engine.largest("targets", 1)
         self.max_candidates = engine.graph.max_candidates

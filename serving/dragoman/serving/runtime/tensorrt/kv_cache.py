@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dragoman.bundle.consistency import ITEM_BYTES
 from dragoman.serving.engine.kv_cache import EMPTY, CacheLayout, CacheShape
-from dragoman.serving.runtime.tensorrt.device import Buffer, Device, Rows
+from dragoman.serving.runtime.tensorrt.device import Buffer, Gpu, Rows
 
 __all__ = ["DeviceKVCache", "EncodedTensor"]
 
@@ -40,7 +40,7 @@ class _Blocks(NamedTuple):
 class DeviceKVCache:
     """Both caches of a batch of `width` rows a sequence. `own` and `cross` name the decoder's inputs, in layer order."""
 
-    def __init__(self, device: Device, layout: CacheLayout, width: int, own: Sequence[str], cross: Sequence[str]) -> None:
+    def __init__(self, device: Gpu, layout: CacheLayout, width: int, own: Sequence[str], cross: Sequence[str]) -> None:
         self._device, self._width, self._heads = device, width, layout.heads
         self._token_bytes = layout.head_dim * ITEM_BYTES[layout.dtype]  # of one head
         self._own_names, self._cross_names = list(own), list(cross)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dragoman.bundle.integrity import check_files
-from dragoman.bundle.manifest import Engine, Manifest, Role
+from dragoman.bundle.manifest import EngineFile, Manifest, Role
 from dragoman.serving.engine.kv_cache import CacheLayout
 from dragoman.serving.engine.limits import EngineLimits, MemoryContract, ModelFacts
 from dragoman.serving.engine.runtime import Decoder, Encoded
@@ -18,7 +18,7 @@ from dragoman.serving.engine.slots import bucket, power_of_two
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.runtime.tensorrt.bindings import Bindings, Import, engines_of, import_cuda
 from dragoman.serving.runtime.tensorrt.decoder import TensorRtDecoder
-from dragoman.serving.runtime.tensorrt.device import Device
+from dragoman.serving.runtime.tensorrt.device import Gpu
 from dragoman.serving.runtime.tensorrt.engine import Execution, LoadedEngine, Scratch
 from dragoman.serving.runtime.tensorrt.forced import TensorRtForced
 from dragoman.serving.runtime.tensorrt.kv_cache import EncodedTensor
@@ -48,9 +48,9 @@ class TensorRtRuntime:
         """`importing` finds the bindings of TensorRT and CUDA."""
         settings = settings or RuntimeSettings(device="tensorrt")
         self._bundle, self._manifest = bundle, manifest
-        engines: dict[Role, Engine] = engines_of(manifest, bundle)
+        engines: dict[Role, EngineFile] = engines_of(manifest, bundle)
         check_files(bundle, manifest)
-        self.device = Device(*import_cuda(importing), settings.device_id)
+        self.device = Gpu(*import_cuda(importing), settings.device_id)
         self.computing = contextlib.nullcontext()
         with self.device:  # what TensorRT makes belongs to the GPU that this thread names
             bindings = Bindings(engines["decoder"].flavour, importing)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dragoman.serving.runtime.tensorrt.device import Device
+from dragoman.serving.runtime.tensorrt.device import Gpu
 
 __all__ = ["Staging"]
 
@@ -18,7 +18,7 @@ _STEP = 256
 class Staging:
     """Arrays by name, each at a fixed address of the GPU."""
 
-    def __init__(self, device: Device, layout: Mapping[str, tuple[tuple[int, ...], npt.DTypeLike]]) -> None:
+    def __init__(self, device: Gpu, layout: Mapping[str, tuple[tuple[int, ...], npt.DTypeLike]]) -> None:
         self._device = device
         starts, end = {}, 0
         for name, (shape, dtype) in layout.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from dragoman.bundle.strict_json import read_json_file, read_text
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint.files import read_settings
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 
 __all__ = ["Vocabularies", "read_vocabularies"]
 
@@ -94,7 +94,7 @@ def _read(directory: Path, side: str) -> tuple[str, ...] | None:
     return tuple(words)
 
 
-def _word(settings: Settings, name: str, default: str) -> str:
+def _word(settings: JsonSettings, name: str, default: str) -> str:
     return settings.text(name, default) or default
 
 

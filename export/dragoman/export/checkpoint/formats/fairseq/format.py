@@ -24,7 +24,7 @@ from dragoman.export.checkpoint.formats.moses import moses_of
 from dragoman.export.checkpoint.formats.pickles import load_pickle, pickled_names, state_dict
 from dragoman.export.checkpoint.formats.protocol import CompanionFiles, OpenedSource
 from dragoman.export.checkpoint.limits import TokenLimits
-from dragoman.export.checkpoint.settings import Settings
+from dragoman.export.checkpoint.settings import JsonSettings
 from dragoman.export.checkpoint.tokenizer_plan import TokenizerPlan
 from dragoman.search.options import DecodingOptions, from_mapping
 
@@ -128,7 +128,7 @@ def _missing(what: str, directories: list[Path], option: str) -> CheckpointError
 
 def _generation(raw: Mapping[str, Any], longest: int) -> DecodingOptions:
     """What fairseq-generate does where the checkpoint does not say: five beams, and the end when five are finished."""
-    settings = Settings(raw, "`generation` of the fairseq checkpoint")
+    settings = JsonSettings(raw, "`generation` of the fairseq checkpoint")
     values = {
         "beam_size": settings.number("beam", BEAMS),
         "length_penalty": settings.real("lenpen", 1.0) if not settings.flag("unnormalized", False) else 0.0,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dragoman.errors import CheckpointError, ExportError
 from dragoman.export.checkpoint.formats.pickles import plain
-from dragoman.export.checkpoint.settings import Settings, shown
+from dragoman.export.checkpoint.settings import JsonSettings, shown
 from dragoman.export.transformer import TransformerConfig
 
 __all__ = ["FairseqSettings", "read_settings"]
@@ -41,7 +41,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 class FairseqSettings:
     """`model` has what describes the Transformer; the others are sections of hydra's configuration, empty in old files."""
 
-    model: Settings
+    model: JsonSettings
     task: Mapping[str, Any]
     tokenizer: Mapping[str, Any]
     bpe: Mapping[str, Any]
@@ -127,7 +127,7 @@ def read_settings(loaded: Mapping[str, Any], where: str) -> FairseqSettings:
     if kind != TASK:
         raise CheckpointError(f"{where} was trained on the task {shown(kind)}; supported is {TASK}")
     return FairseqSettings(
-        model=Settings(model, "the fairseq checkpoint"),
+        model=JsonSettings(model, "the fairseq checkpoint"),
         task=task,
         tokenizer=_tokenizer(_section(sections, "tokenizer"), model),
         bpe=_section(sections, "bpe"),
@@ -149,7 +149,7 @@ def _section(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return {"_name": value} if isinstance(value, str) else value if isinstance(value, dict) else {}
 
 
-def _equal(raw: Settings, name: str, default: bool | int) -> Any:  # noqa: ANN401
+def _equal(raw: JsonSettings, name: str, default: bool | int) -> Any:  # noqa: ANN401
     """A setting that must be the same on both sides."""
     read = raw.flag if isinstance(default, bool) else raw.number
     encoder, decoder = (read(f"{side}_{name}", default) for side in ("encoder", "decoder"))  # type: ignore[arg-type]
