@@ -20,7 +20,7 @@ import build
 ROOT = build.HERE.parent
 APART = {"test_build.py", "test_processors.py"}  # they compile, or start processes of their own
 OPERATOR_TESTS = [str(path) for path in sorted((ROOT / "tests/unit/native").glob("test_*.py")) if path.name not in APART]
-CLIENT_TESTS = ROOT / "tests" / "unit" / "serving" / "test_engine_client.py"
+CLIENT_TESTS = ROOT / "tests" / "unit" / "serving" / "backend_client"
 RUN_TESTS = """
 import sys
 from pathlib import Path

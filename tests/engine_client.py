@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import shutil
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from native import build
@@ -15,11 +13,10 @@ from native import build
 from dragoman.serving.ipc.frames import Frame, FrameReader, Kind
 from dragoman.wire import Limits
 
-__all__ = ["EngineClient", "Reply", "json_of", "wire_version"]
+__all__ = ["EngineClient", "Reply", "compile_client", "json_of", "wire_version"]
 
 LIBRARY: Path | None = None
-"""A compiled one to use instead: native/sanitize.py has it."""
-
+"""Compiled once a run for the tests; native/sanitize.py has one of its own."""
 
 _DELIVER = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
 _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p)
@@ -40,12 +37,14 @@ class Reply(Protocol):
         """Has the caller gone away?"""
 
 
+def compile_client(directory: Path) -> Path:
+    """The library in `directory`."""
+    return build.build_client(directory, Path(__file__).with_suffix(".cpp"))
+
+
 @cache
 def _library() -> ctypes.CDLL:
-    """Compiled once a session; its directory goes when it is open."""
-    scratch = Path(mkdtemp())
-    library = ctypes.CDLL(str(LIBRARY or build.build_client(scratch, Path(__file__).with_suffix(".cpp"))))
-    shutil.rmtree(scratch)
+    library = ctypes.CDLL(str(LIBRARY))
     handle, parts = ctypes.c_void_p, (ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
     library.client_open.restype = handle
     for function in (library.client_tables, library.client_errors):
