@@ -31,9 +31,9 @@ _Flags = npt.NDArray[np.bool_]
 _Begun = tuple[int, int, int]  # phrase, alternative, number of its tokens
 _count = operator.itemgetter(2)
 
-_MOST_BEGUN = 512
-"""Of a row: as many alternatives as there may be. Only those that repeat themselves are begun more often, such as 7 7 7 7;
-the furthest are kept."""
+_BEGUN_AGAIN = 64
+"""Of a row, besides each alternative once: one that repeats itself (7 7 7 7) is begun as often as it has tokens. Of many
+such ones the furthest are kept."""
 
 _KEPT_TOKENS, _KEPT = 4096, 16
 """Of a table so many states are kept that their wanted tokens are about so many, and so many states at least."""
@@ -94,6 +94,7 @@ class PhraseTable:
         self._edges = [[(False, False)] * len(alternatives) for alternatives in phrases]
         if words is not None:
             self._edges += [[words.edges(tokens) for tokens in alternatives] for alternatives in terms]
+        self._most_begun = _BEGUN_AGAIN + sum(map(len, self._phrases))
         self._weights = [max(map(len, alternatives)) for alternatives in self._phrases]
         self.most = sum(self._weights)
         """The bank of rows that have everything."""
@@ -202,9 +203,8 @@ class PhraseTable:
         whole = set(complete)
         return met, had, self._furthest([one for one in begun if one not in whole]), 1 << phrase
 
-    @staticmethod
-    def _furthest(begun: list[_Begun]) -> list[_Begun]:
-        return sorted(begun if len(begun) <= _MOST_BEGUN else heapq.nlargest(_MOST_BEGUN, begun, key=_count))
+    def _furthest(self, begun: list[_Begun]) -> list[_Begun]:
+        return sorted(begun if len(begun) <= self._most_begun else heapq.nlargest(self._most_begun, begun, key=_count))
 
 
 class _FirstTokens:
