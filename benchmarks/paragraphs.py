@@ -24,10 +24,10 @@ from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.answers import Replies
+from dragoman.serving.process.job_queue import JobQueue
 from dragoman.serving.process.loaded_bundle import load_bundle
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.settings import EngineSettings, ProcessSettings
-from dragoman.serving.process.task_queue import TaskQueue
 
 _CHANNEL = cast("Channel", "benchmark")
 _SENTENCES_EACH = 5
@@ -42,8 +42,8 @@ class Handler:
     def __init__(self, bundle: Path, threads: int) -> None:
         options = EngineSettings(threads=threads, response_cache_bytes=0)
         self._bundle = load_bundle(ProcessSettings("benchmark", bundle, options))
-        self._tasks, self._answers = TaskQueue(), dict[int, Frame]()
-        self._handler = RequestHandler(self._bundle, Recorder(), Replies(self._send), self._tasks)
+        self._jobs, self._answers = JobQueue(), dict[int, Frame]()
+        self._handler = RequestHandler(self._bundle, Recorder(), Replies(self._send), self._jobs)
         self._number = 0
 
     def _send(self, _: Channel, frame: Frame) -> None:
@@ -52,14 +52,14 @@ class Handler:
     def translate(self, texts: Sequence[str], **options: object) -> list[str]:
         """Each text in a request of its own, all of them at once."""
         numbers = [self._ask(text, options) for text in texts]
-        while len(self._tasks) or self._bundle.engine.busy:
-            self._tasks.run(0.002)
+        while len(self._jobs) or self._bundle.engine.busy:
+            self._jobs.run(0.002)
             if self._bundle.engine.busy:
                 events = self._bundle.engine.step()
                 for event in events:
                     if not isinstance(event, SessionReply):
                         self._handler.handle(event)
-                if not events and not len(self._tasks):
+                if not events and not len(self._jobs):
                     self._bundle.engine.wait()  # for its threads, if it has some
             self._handler.resume_parked()
         return [self._text(self._answers.pop(number)) for number in numbers]

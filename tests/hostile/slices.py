@@ -22,17 +22,17 @@ from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.answers import Replies
+from dragoman.serving.process.job_queue import Job, JobQueue
 from dragoman.serving.process.loaded_bundle import load_bundle
 from dragoman.serving.process.loop import GarbageCollector
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.settings import EngineSettings, ProcessSettings
-from dragoman.serving.process.task_queue import Task, TaskQueue
 from hostile.expensive import ANSWERED_MS, Expensive, expensive
 from served import Caller
 
 Result = TypeVar("Result")
 LONGEST_S = 60.0
-_TASK_BUDGET_S = 0.002
+_JOB_BUDGET_S = 0.002
 
 
 @dataclass
@@ -49,13 +49,13 @@ class Slices:
             self.longest_s[kind] = max(time.thread_time() - began_s, self.longest_s.get(kind, 0.0))
 
 
-class _MeasuredTasks(TaskQueue):
+class _MeasuredJobs(JobQueue):
     def __init__(self) -> None:
         super().__init__()
         self.slices = Slices()
 
-    def _step(self, task: Task, now_s: float) -> float:
-        return self.slices.timed("task", lambda: super(_MeasuredTasks, self)._step(task, now_s))
+    def _step(self, job: Job, now_s: float) -> float:
+        return self.slices.timed("job", lambda: super(_MeasuredJobs, self)._step(job, now_s))
 
 
 class EngineThread:
@@ -63,18 +63,16 @@ class EngineThread:
 
     def __init__(self, bundle: Path) -> None:
         loaded = load_bundle(ProcessSettings("en-de", bundle, EngineSettings(threads=1)))
-        self._engine, self._tasks = loaded.engine, _MeasuredTasks()
+        self._engine, self._jobs = loaded.engine, _MeasuredJobs()
         self._answers: list[Frame] = []
-        self._handler = RequestHandler(
-            loaded, Recorder(), Replies(lambda _, frame: self._answers.append(frame)), self._tasks
-        )
+        self._handler = RequestHandler(loaded, Recorder(), Replies(lambda _, frame: self._answers.append(frame)), self._jobs)
         self._number = 0
         self._garbage = GarbageCollector()
 
     def longest(self, kind: Kind, parts: tuple[bytes, ...]) -> tuple[str, Slices]:
         """How a request ends, `ok` or an error's code, and its slices."""
         self._number += 1
-        slices = self._tasks.slices = Slices()
+        slices = self._jobs.slices = Slices()
         frame = Frame(kind, self._number, (struct.pack("<d", time.monotonic()), *parts))
         slices.timed("admission", lambda: self._handler.translate(cast(Channel, "backend"), frame))
         deadline_s = time.monotonic() + LONGEST_S
@@ -86,7 +84,7 @@ class EngineThread:
         return ("ok" if last.kind is Kind.ANSWER else last.parts[0].decode()), slices
 
     def _turn(self, slices: Slices) -> None:
-        self._tasks.run(_TASK_BUDGET_S)
+        self._jobs.run(_JOB_BUDGET_S)
         for event in self._engine.step() if self._engine.busy else ():
             if not isinstance(event, SessionReply):
                 slices.timed("answer", lambda event=event: self._handler.handle(event))

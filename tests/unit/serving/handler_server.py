@@ -20,9 +20,9 @@ from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
 from dragoman.serving.process.answers import Replies
+from dragoman.serving.process.job_queue import JobQueue
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.requests import PartOwner
-from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.wire import Limits
 from fake_runtime import FakeRuntime
 from stepped_engine import check_invariants
@@ -48,8 +48,8 @@ class Server:
             self.engine, cache_bytes=cache_bytes, tokenizer=tokenizer, languages=languages, limits=wire_limits
         )
         self.sent: list[tuple[str, Frame]] = []
-        self.tasks = TaskQueue(clock=lambda: 0.0)  # whose turn it is does not depend on how fast the machine is
-        self.handler = RequestHandler(bundle, self.recorder, Replies(self.send), self.tasks)
+        self.jobs = JobQueue(clock=lambda: 0.0)  # whose turn it is does not depend on how fast the machine is
+        self.handler = RequestHandler(bundle, self.recorder, Replies(self.send), self.jobs)
 
     def send(self, channel: Channel, frame: Frame) -> None:
         self.sent.append((str(channel), frame))
@@ -68,7 +68,7 @@ class Server:
         self.handler.translate(cast(Channel, backend), Frame(kind, number, parts))
 
     def turn(self) -> None:
-        self.tasks.run(1.0)
+        self.jobs.run(1.0)
         if self.engine.busy:
             for event in self.engine.step():
                 if not isinstance(event, SessionReply):
@@ -76,7 +76,7 @@ class Server:
         self.handler.resume_parked()
 
     def finish(self) -> Server:
-        while len(self.tasks) or self.engine.busy:
+        while len(self.jobs) or self.engine.busy:
             self.turn()
         check_invariants(self.engine)
         return self

@@ -19,8 +19,8 @@ from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import NO_DETAILS, Frame, Kind
 from dragoman.serving.metrics import TERMS
 from dragoman.serving.process import request_admission
+from dragoman.serving.process.job_queue import Job
 from dragoman.serving.process.requests import TextState, TranslationRequest
-from dragoman.serving.process.task_queue import Task
 from dragoman.wire import Limits
 
 
@@ -79,7 +79,7 @@ def test_a_full_queue_refuses_before_anything_is_tokenised() -> None:
     tokenizer = CountingLetters()
     server = Server(EngineLimits(max_rows=1, max_beam_size=1, max_queue_requests=1), cache_bytes=0, tokenizer=tokenizer)
     server.ask(0, "hello")
-    server.tasks.run(1.0)
+    server.jobs.run(1.0)
     encoded = tokenizer.encoded
     for number in range(1, 5):
         server.ask(number, "hello\nworld")
@@ -138,9 +138,9 @@ def test_a_deadline_that_passes_while_a_text_is_split_ends_the_request() -> None
     server = Server()
     server.ask(1, "word. " * 5000, timeout_ms=500, ago_s=1)
     for _ in range(2):
-        server.tasks.run(0.0)  # one slice
+        server.jobs.run(0.0)  # one slice
     assert server.error(1).startswith("DEADLINE_EXCEEDED")
-    assert (len(server.tasks), server.engine.busy, server.handler.open_requests) == (0, False, 0)
+    assert (len(server.jobs), server.engine.busy, server.handler.open_requests) == (0, False, 0)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_request_leaves_nothing_for_the_garbage_collector(asked: list[str], op
     server.handler.cancel(cast(Channel, "backend"), 3)
     server.finish()
     assert len(server.sent) >= 3
-    left = [each for each in gc.get_objects() if type(each) in (TranslationRequest, TextState, Task)]
+    left = [each for each in gc.get_objects() if type(each) in (TranslationRequest, TextState, Job)]
     assert left == []
 
 

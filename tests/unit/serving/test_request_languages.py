@@ -17,7 +17,7 @@ class TestLanguages:
     def sources(self, text: str, languages: LanguageResolver | None, **options: object) -> list[tuple[int, ...]]:
         server = Server(languages=languages)
         server.ask(1, text, **options)
-        server.tasks.run(1.0)
+        server.jobs.run(1.0)
         if server.last_answers(1):
             pytest.fail(server.error(1))
         return [sequence.source for sequence in server.engine._active]
@@ -57,7 +57,7 @@ class TestTasks:
     def test_the_prefix_goes_before_every_part(self) -> None:
         server = Server()
         server.ask(1, "a\nb", task_prefix="x: ", split="line")
-        server.tasks.run(1.0)
+        server.jobs.run(1.0)
         sources = {sequence.source for sequence in server.engine._active}
         assert sources == {tuple(Letters().encode(text)) for text in ("x: a", "x: b")}
 

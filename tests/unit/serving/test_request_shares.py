@@ -47,7 +47,7 @@ class TestFairShares:
         monkeypatch.setattr("dragoman.serving.process.fair_share._WAITING_TOKENS", 20)
         server = Server(self.LIMITS)
         server.ask(1, "\n".join("a line of words" for _ in range(40)), min_length=6)
-        server.tasks.run(1.0)
+        server.jobs.run(1.0)
         assert server.engine._scheduler.waiting.tokens == 32  # the second line of 16 tokens was submitted with 16 waiting
         server.finish()
         assert server.texts(1)[0].count("\n") == 39
@@ -86,8 +86,8 @@ class TestFairShares:
         server = Server(self.LIMITS)
         server.ask(1, "\n".join(f"line {number}" for number in range(500)))
         server.ask(2, "hello")
-        server.tasks.run(0.0)  # one step: the document's
-        server.tasks.run(0.0)  # and the other's
+        server.jobs.run(0.0)  # one step: the document's
+        server.jobs.run(0.0)  # and the other's
         server.engine.step()
         assert any(part.request.number == 2 for part in owners(server.engine))
 
@@ -98,8 +98,8 @@ def test_long_texts_are_split_a_few_at_a_time() -> None:
     for number, page in enumerate(pages):
         server.ask(number, page, cache=False)
     most = 0
-    while len(server.tasks) and not server.engine.busy:
-        server.tasks.run(0.0)
+    while len(server.jobs) and not server.engine.busy:
+        server.jobs.run(0.0)
         most = max(most, server.handler.planned_characters)
     server.ask(99, "A short one.", cache=False)
     for number in range(len(pages)):

@@ -20,8 +20,8 @@ from dragoman.serving.engine import SessionReply
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, Kind
 from dragoman.serving.process.answers import Replies
+from dragoman.serving.process.job_queue import JobQueue
 from dragoman.serving.process.session_handler import SessionHandler
-from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.wire import MODEL_INFO_FIELDS, Limits
 
 BACKEND = cast(Channel, SimpleNamespace(backlog_bytes=0))
@@ -34,8 +34,8 @@ class Server:
     def __init__(self, tokenizer: Letters | None = None) -> None:
         self.bundle = fake_bundle(tokenizer=tokenizer, limits=Limits(max_command_bytes=2000))
         self.sent: list[Frame] = []
-        self.tasks = TaskQueue(clock=lambda: 0.0)  # whose turn it is does not depend on how fast the machine is
-        self.handler = SessionHandler(self.bundle, "key", Replies(lambda _, frame: self.sent.append(frame)), self.tasks)
+        self.jobs = JobQueue(clock=lambda: 0.0)  # whose turn it is does not depend on how fast the machine is
+        self.handler = SessionHandler(self.bundle, "key", Replies(lambda _, frame: self.sent.append(frame)), self.jobs)
 
     def encode(self, *texts: str, **options: object) -> Frame:
         parts = (json.dumps(options).encode(), *(text.encode() for text in texts))
@@ -50,8 +50,8 @@ class Server:
         frame = Frame(kind, 7, (struct.pack("<d", time.monotonic()), *parts))
         (self.handler.encode if kind is Kind.ENCODE else self.handler.decode)(BACKEND, frame)
         engine = self.bundle.engine
-        while len(self.tasks) or engine.busy:
-            self.tasks.run(1.0)
+        while len(self.jobs) or engine.busy:
+            self.jobs.run(1.0)
             for event in engine.step():
                 assert isinstance(event, SessionReply)
                 self.handler.handle(event)
@@ -161,8 +161,8 @@ def test_calls_that_are_being_read_are_bounded() -> None:
     (refused,) = server.sent
     assert refused.request == 128
     assert told(refused).startswith("OVERLOADED ")
-    while len(server.tasks):
-        server.tasks.run(1.0)
+    while len(server.jobs):
+        server.jobs.run(1.0)
     server.sent.clear()
     server.handler.encode(BACKEND, frames[-1])
     assert server.sent == []
@@ -175,7 +175,7 @@ def test_no_step_is_taken_for_a_backend_that_does_not_read() -> None:
     command, step = json.dumps({"do": "step", "candidates": 1}).encode(), triples((0, -1, START))
     frame = Frame(Kind.DECODE, 8, (struct.pack("<d", time.monotonic()), session, command, step))
     server.handler.decode(unread, frame)
-    server.tasks.run(1.0)
+    server.jobs.run(1.0)
     assert told(server.sent[-1]).startswith("OVERLOADED ")
 
 

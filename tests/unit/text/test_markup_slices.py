@@ -14,9 +14,9 @@ from pretend import STAND_INS, TOKENIZER
 from dragoman.search import DecodingOptions
 from dragoman.serving.text.formats import TextFormat, blocks_of
 from dragoman.serving.text.marked import MarkedBlock
+from dragoman.serving.text.placeholder_slots import Atom
 from dragoman.serving.text.protection import Protection
 from dragoman.serving.text.restoring import Tag
-from dragoman.serving.text.slots import Atom
 
 MOST_LINES = 15_000
 """Well below three milliseconds."""

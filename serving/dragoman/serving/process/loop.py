@@ -16,17 +16,17 @@ from dragoman.serving.ipc.frames import Frame, Kind, json_frame
 from dragoman.serving.logs import event as log_event
 from dragoman.serving.process.answers import Replies
 from dragoman.serving.process.connections import Connections
+from dragoman.serving.process.job_queue import JobQueue
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.metrics_sampler import MetricsSampler
 from dragoman.serving.process.queue_room import QueueRoom, read_refused
 from dragoman.serving.process.request_handler import RequestHandler
 from dragoman.serving.process.session_handler import SessionHandler
-from dragoman.serving.process.task_queue import TaskQueue
 
 __all__ = ["EngineLoop", "GarbageCollector"]
 
 _log = logging.getLogger(__name__)
-_TASK_BUDGET_S = 0.002
+_JOB_BUDGET_S = 0.002
 _IDLE_S = 0.25
 _LINGER_S = 0.5  # after DRAIN, for requests that were on their way
 _COLLECT_AT_REST_S = 10.0
@@ -46,10 +46,10 @@ class EngineLoop:
     ) -> None:
         self._engine, self._connections, self._garbage = bundle.engine, connections, garbage
         self._recorder = metrics.Recorder()
-        self._tasks = TaskQueue()
+        self._jobs = JobQueue()
         self._replies = Replies(connections.send)
-        self._requests = RequestHandler(bundle, self._recorder, self._replies, self._tasks)
-        self._sessions = SessionHandler(bundle, key, self._replies, self._tasks)
+        self._requests = RequestHandler(bundle, self._recorder, self._replies, self._jobs)
+        self._sessions = SessionHandler(bundle, key, self._replies, self._jobs)
         self._sampler = MetricsSampler(bundle.engine, self._recorder)
         self._room = QueueRoom(bundle.engine.limits.max_queue_requests, connections.send)
         self._watchers: set[Channel] = set()
@@ -65,7 +65,7 @@ class EngineLoop:
             self._connections.flush()  # refusals do not wait for a step
             for channel in self._connections.take_lost():
                 self._forget(channel)
-            self._tasks.run(_TASK_BUDGET_S)
+            self._jobs.run(_JOB_BUDGET_S)
             if self._engine.busy:
                 events = self._engine.step()
                 if self._engine.is_lost:
@@ -81,7 +81,7 @@ class EngineLoop:
                 self._garbage.run(at_rest=self._is_at_rest)
 
     def _timeout_s(self) -> float:
-        return 0.0 if len(self._tasks) else self._engine.timeout_s(_IDLE_S)
+        return 0.0 if len(self._jobs) else self._engine.timeout_s(_IDLE_S)
 
     def _is_over(self) -> bool:
         if self._orphaned:
@@ -92,7 +92,7 @@ class EngineLoop:
 
     @property
     def _is_at_rest(self) -> bool:
-        return self._requests.open_requests == 0 and len(self._tasks) == 0 and not self._engine.busy
+        return self._requests.open_requests == 0 and len(self._jobs) == 0 and not self._engine.busy
 
     def _receive(self, channel: Channel, frame: Frame) -> None:
         try:
@@ -145,7 +145,7 @@ class EngineLoop:
         if self._engine.is_stuck:  # the supervisor must see that nothing moves, whatever else arrives
             open_requests = max(open_requests, 1)
         else:
-            self._progress = self._engine.counters.steps + self._tasks.steps_done
+            self._progress = self._engine.counters.steps + self._jobs.steps_done
         return {"progress": self._progress, "open_requests": open_requests, "longest_step_s": longest_step_s}
 
     def _forget(self, channel: Channel) -> None:

@@ -9,12 +9,12 @@ from dragoman.search.option_types import check_text
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind, targets_behind
 from dragoman.serving.process.answers import TextAnswer
+from dragoman.serving.process.job_queue import JobQueue
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.serving.process.scoring import options_of_scores
-from dragoman.serving.process.task_queue import TaskQueue
 from dragoman.wire import Limits
 
 __all__ = ["BYTES_PER_STEP", "ProbeNotNeeded", "RequestAdmission", "check_answer_size", "check_sizes", "read_text"]
@@ -35,9 +35,9 @@ class RequestAdmission:
     """Knows what is open, and which of it has no place in the engine's queue yet."""
 
     def __init__(
-        self, bundle: LoadedBundle, cache: ResponseCache[TextAnswer], metrics: RequestMetrics, tasks: TaskQueue
+        self, bundle: LoadedBundle, cache: ResponseCache[TextAnswer], metrics: RequestMetrics, jobs: JobQueue
     ) -> None:
-        self._tasks = tasks
+        self._jobs = jobs
         self._bundle, self._engine, self._cache, self._metrics = bundle, bundle.engine, cache, metrics
         self._limits = bundle.settings.limits
         self._open: set[TranslationRequest] = set()
@@ -86,7 +86,7 @@ class RequestAdmission:
             self._open_bytes -= request.size_bytes
 
     def _check_room(self, request: TranslationRequest) -> None:
-        if request.is_probe and (self._engine.busy or len(self._tasks)):
+        if request.is_probe and (self._engine.busy or len(self._jobs)):
             raise ProbeNotNeeded("busy with real requests, which proves as much", 1.0)
         is_long = request.size_bytes > BYTES_PER_STEP  # short ones are few enough: they need a place in the queue
         if is_long and self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._open:

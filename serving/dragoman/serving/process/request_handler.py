@@ -14,6 +14,7 @@ from dragoman.serving.ipc.frames import Frame, read_arrival
 from dragoman.serving.metrics import CACHE_HITS, CACHE_MISSES, Recorder
 from dragoman.serving.process.answers import Replies, TextAnswer, details, translation_parts
 from dragoman.serving.process.fair_share import FairShare
+from dragoman.serving.process.job_queue import Job, JobQueue, Yield
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.part_sequences import PartSequences
 from dragoman.serving.process.request_admission import (
@@ -26,7 +27,6 @@ from dragoman.serving.process.request_admission import (
 from dragoman.serving.process.request_metrics import RequestMetrics
 from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
 from dragoman.serving.process.response_cache import ResponseCache
-from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
 
 __all__ = ["RequestHandler"]
 
@@ -36,12 +36,12 @@ _RESUMED_PER_TURN = 32
 class RequestHandler:
     """Every request gets exactly one last answer, whatever handling it raises."""
 
-    def __init__(self, bundle: LoadedBundle, recorder: Recorder, replies: Replies, tasks: TaskQueue) -> None:
-        self._bundle, self._recorder, self._replies, self._tasks = bundle, recorder, replies, tasks
+    def __init__(self, bundle: LoadedBundle, recorder: Recorder, replies: Replies, jobs: JobQueue) -> None:
+        self._bundle, self._recorder, self._replies, self._jobs = bundle, recorder, replies, jobs
         self._engine = bundle.engine
         self._metrics = RequestMetrics(recorder, bundle.settings, bundle.stand_ins)
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
-        self._admission = RequestAdmission(bundle, self._cache, self._metrics, tasks)
+        self._admission = RequestAdmission(bundle, self._cache, self._metrics, jobs)
         self._parts = PartSequences(bundle, recorder)
         self._share = FairShare(bundle.engine.limits)
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
@@ -81,9 +81,9 @@ class RequestHandler:
             self._refuse(channel, frame.request, error)
             return
         steps = self._steps(request) if request.deadline_s is None else self._steps_in_time(request, request.deadline_s)
-        request.task = Task(steps, lambda error: self._fail(request, error))
+        request.job = Job(steps, lambda error: self._fail(request, error))
         self._requests[channel, frame.request] = request
-        self._tasks.add(request.task)
+        self._jobs.add(request.job)
 
     def cancel(self, channel: Channel, number: int) -> None:
         """The caller has gone away; the engine drops its work at the next step."""
@@ -167,8 +167,8 @@ class RequestHandler:
         """After a step of the engine: requests that may hold more of it go on."""
         for request in list(itertools.islice(self._parked, _RESUMED_PER_TURN)):
             del self._parked[request]
-            if request.task is not None and self._share.has_room_for(request):
-                self._tasks.add(request.task)
+            if request.job is not None and self._share.has_room_for(request):
+                self._jobs.add(request.job)
             else:
                 self._parked[request] = None  # behind the others
 
@@ -269,9 +269,9 @@ class RequestHandler:
         self._admission.release(request)
         self._requests.pop((request.channel, request.number), None)
         self._parked.pop(request, None)
-        if request.task is not None:
-            request.task.cancelled = True
-            request.task = None  # it holds on to the request: without the collector none would go
+        if request.job is not None:
+            request.job.cancelled = True
+            request.job = None  # it holds on to the request: without the collector none would go
         request.waiting.clear()
         for sequence in self._share.release_all(request):
             self._engine.cancel(sequence)

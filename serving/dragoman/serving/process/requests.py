@@ -12,8 +12,8 @@ from dragoman.serving import engine
 from dragoman.serving.engine import Timings
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.process.answers import SentenceCheck, TextAnswer, with_details
+from dragoman.serving.process.job_queue import Job
 from dragoman.serving.process.options import RequestOptions
-from dragoman.serving.process.task_queue import Task
 from dragoman.serving.text.alternatives import AskedPlaces, ReadTarget
 from dragoman.serving.text.document import Document
 from dragoman.serving.text.joining import JoinedHypothesis, TextHypothesis
@@ -174,7 +174,7 @@ class TranslationRequest:
     deadline_s: float | None = field(init=False)
     texts: list[TextState] = field(default_factory=list)
     stream: TextStream | None = None
-    task: Task | None = None
+    job: Job | None = None
     """Submits its parts, one after the other."""
     decoding: tuple[DecodingOptions, DecodingOptions] | None = None
     """With a prefix: the options of the first part of each text, and those of the others, which have none."""

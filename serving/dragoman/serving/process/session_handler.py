@@ -18,10 +18,10 @@ from dragoman.serving.engine import OpenSession, SessionCall, SessionReply, Step
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import MAX_FRAME_BYTES, Frame, read_arrival
 from dragoman.serving.process.answers import Replies
+from dragoman.serving.process.job_queue import Job, JobQueue, Yield
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.options import RequestOptions, parse_object
 from dragoman.serving.process.request_admission import check_sizes, read_text
-from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
 from dragoman.serving.text.document import Document
 from dragoman.wire import WIRE_VERSION
 
@@ -61,8 +61,8 @@ class SessionHandler:
     A session's name on the wire starts with this process's `key`, by which backends find the way back to it.
     """
 
-    def __init__(self, bundle: LoadedBundle, key: str, replies: Replies, tasks: TaskQueue) -> None:
-        self._bundle, self._prefix, self._replies, self._tasks = bundle, f"{key}.", replies, tasks
+    def __init__(self, bundle: LoadedBundle, key: str, replies: Replies, jobs: JobQueue) -> None:
+        self._bundle, self._prefix, self._replies, self._jobs = bundle, f"{key}.", replies, jobs
         self._sessions = bundle.engine.sessions
         rows, longest = bundle.engine.limits.max_session_rows, bundle.manifest.dimensions.max_target_tokens
         self._token_lists = TokenLists(most=4 * rows, most_each=2 * longest, may_be_empty=True)
@@ -108,7 +108,7 @@ class SessionHandler:
             return
         self._calls += 1
         steps = self._steps(channel, frame.request, work)
-        self._tasks.add(Task(steps, lambda error: self._replies.failure(channel, frame.request, error)))
+        self._jobs.add(Job(steps, lambda error: self._replies.failure(channel, frame.request, error)))
 
     def _steps(self, channel: Channel, number: int, work: _Work) -> Iterator[Yield]:
         try:
@@ -227,7 +227,7 @@ class SessionHandler:
 
 
 def _paused(plan: Generator[None, None, Document]) -> Generator[Yield, None, Document]:
-    """A plan whose pauses are those of a task."""
+    """A plan whose pauses are those of a job."""
     while True:
         try:
             next(plan)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.document import LETTER, Part
 from dragoman.serving.text.origin import Origin
+from dragoman.serving.text.placeholder_slots import Atom, Slot
 from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER, Restorer, Tag, woven
-from dragoman.serving.text.slots import Atom, Slot
 
 __all__ = ["MarkedBlock", "PartOptions"]
 

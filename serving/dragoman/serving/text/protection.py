@@ -13,10 +13,10 @@ from dragoman.serving.text.document import Block, PlainBlock
 from dragoman.serving.text.glossary import Glossary
 from dragoman.serving.text.marked import MarkedBlock
 from dragoman.serving.text.origin import Origin, Replaced
+from dragoman.serving.text.placeholder_slots import Atom
 from dragoman.serving.text.placeholders import placeholder_spans
 from dragoman.serving.text.places import Source, Stretch
 from dragoman.serving.text.restoring import Tag
-from dragoman.serving.text.slots import Atom
 from dragoman.serving.text.stand_ins import StandIns
 
 __all__ = ["BEAM_WITH_TERMS", "Draft", "Protection"]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from dragoman.serving.text.document import Restored
 from dragoman.serving.text.links import Link
+from dragoman.serving.text.placeholder_slots import Atom, Slot, filled_slots
 from dragoman.serving.text.places import Stretch
 from dragoman.serving.text.placing import Placing
-from dragoman.serving.text.slots import Atom, Slot, filled_slots
 
 __all__ = ["BEGAN_BEFORE", "ENDS_LATER", "Restorer", "Tag", "woven"]
 

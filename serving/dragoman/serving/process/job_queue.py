@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
-__all__ = ["Task", "TaskQueue", "Yield"]
+__all__ = ["Job", "JobQueue", "Yield"]
 
 _SHORT_S = 0.001
 """Of work. Requests of a few sentences take less; who has had more takes turns with his like."""
 
 
 class Yield(Enum):
-    """Why a task stops for now."""
+    """Why a job stops for now."""
 
     PAUSE = auto()
     """It goes on when the others have had their turn."""
@@ -22,7 +22,7 @@ class Yield(Enum):
     """It continues when it is added again by what it waits for."""
 
 
-class Task:
+class Job:
     """A piece of work as an iterator that yields after every small step; `fail` gets whatever it raises."""
 
     __slots__ = ("cancelled", "fail", "steps", "taken_s")
@@ -34,8 +34,8 @@ class Task:
         """For its steps so far."""
 
 
-class TaskQueue:
-    """Tasks take turns, each one step at a time, for a bounded time in every turn of the loop.
+class JobQueue:
+    """Jobs take turns, each one step at a time, for a bounded time in every turn of the loop.
 
     Short ones go first, so that nobody waits for a hundred long ones who have a step each before him; one step of a long one
     is done in every turn in any case.
@@ -43,43 +43,43 @@ class TaskQueue:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._short: deque[Task] = deque()
-        self._long: deque[Task] = deque()
+        self._short: deque[Job] = deque()
+        self._long: deque[Job] = deque()
         self.steps_done = 0
 
     def __len__(self) -> int:
-        """Tasks that could go on now."""
+        """Jobs that could go on now."""
         return len(self._short) + len(self._long)
 
-    def add(self, task: Task) -> None:
-        """Put a task in line: a new one, or one that was parked."""
-        (self._short if task.taken_s < _SHORT_S else self._long).append(task)
+    def add(self, job: Job) -> None:
+        """Put a job in line: a new one, or one that was parked."""
+        (self._short if job.taken_s < _SHORT_S else self._long).append(job)
 
     def run(self, budget_s: float) -> None:
-        """Do steps for about `budget_s`, one at least. What a task raises ends that task and no other."""
+        """Do steps for about `budget_s`, one at least. What a job raises ends that job and no other."""
         now_s = self._clock()
         until_s, has_long_had_its_turn = now_s + budget_s, False
-        while tasks := self._short or self._long:
-            has_long_had_its_turn |= tasks is self._long
-            now_s = self._step(tasks.popleft(), now_s)
+        while jobs := self._short or self._long:
+            has_long_had_its_turn |= jobs is self._long
+            now_s = self._step(jobs.popleft(), now_s)
             if now_s >= until_s:
                 break
         if self._long and not has_long_had_its_turn:
             self._step(self._long.popleft(), now_s)
 
-    def _step(self, task: Task, now_s: float) -> float:
-        """One step of a task that begins now; the time after it."""
-        if task.cancelled:
+    def _step(self, job: Job, now_s: float) -> float:
+        """One step of a job that begins now; the time after it."""
+        if job.cancelled:
             return now_s
         self.steps_done += 1
         try:
-            yielded = next(task.steps, None)
+            yielded = next(job.steps, None)
         except Exception as error:
-            task.cancelled = True
-            task.fail(error)
+            job.cancelled = True
+            job.fail(error)
             return self._clock()
         ended_s = self._clock()
-        task.taken_s += ended_s - now_s
+        job.taken_s += ended_s - now_s
         if yielded is Yield.PAUSE:
-            self.add(task)
+            self.add(job)
         return ended_s

@@ -1,10 +1,10 @@
-"""Work in slices: fair turns, a bounded time, and failures that stay with their task."""
+"""Work in slices: fair turns, a bounded time, and failures that stay with their job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dragoman.serving.process.task_queue import Task, TaskQueue, Yield
+from dragoman.serving.process.job_queue import Job, JobQueue, Yield
 
 
 class Clock:
@@ -16,17 +16,17 @@ class Clock:
 
 
 class Work:
-    """Tasks that write down their steps, each of which takes a millisecond if nothing else is said."""
+    """Jobs that write down their steps, each of which takes a millisecond if nothing else is said."""
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.queue = TaskQueue(self.clock)
+        self.queue = JobQueue(self.clock)
         self.steps: list[str] = []
         self.errors: list[Exception] = []
 
     def add(
         self, name: str, steps: int, *, then: Exception | None = None, parks: bool = False, takes_s: float = 0.001
-    ) -> Task:
+    ) -> Job:
         def run() -> Iterator[Yield]:
             for _ in range(steps):
                 self.steps.append(name)
@@ -35,12 +35,12 @@ class Work:
             if then is not None:
                 raise then
 
-        task = Task(run(), self.errors.append)
-        self.queue.add(task)
-        return task
+        job = Job(run(), self.errors.append)
+        self.queue.add(job)
+        return job
 
 
-def test_tasks_take_turns() -> None:
+def test_jobs_take_turns() -> None:
     work = Work()
     work.add("long", 3)
     work.add("short", 1)
@@ -48,7 +48,7 @@ def test_tasks_take_turns() -> None:
     assert work.steps == ["long", "short", "long", "long"]
 
 
-def test_short_tasks_go_before_long_ones() -> None:
+def test_short_jobs_go_before_long_ones() -> None:
     work = Work()
     for number in range(100):
         work.add(f"long {number}", 50)
@@ -60,7 +60,7 @@ def test_short_tasks_go_before_long_ones() -> None:
     assert "new" in work.steps[done : done + 2]
 
 
-def test_long_tasks_have_a_step_in_every_turn() -> None:
+def test_long_jobs_have_a_step_in_every_turn() -> None:
     work = Work()
     work.add("long", 100)
     work.queue.run(0.0015)
@@ -88,17 +88,17 @@ def test_a_newcomer_waits_for_one_step_of_the_others() -> None:
     assert work.steps.index("new") <= 3
 
 
-def test_a_parked_task_goes_on_when_it_is_added_again() -> None:
+def test_a_parked_job_goes_on_when_it_is_added_again() -> None:
     work = Work()
-    task = work.add("parked", 2, parks=True)
+    job = work.add("parked", 2, parks=True)
     work.queue.run(1.0)
     assert (work.steps, len(work.queue)) == (["parked"], 0)
-    work.queue.add(task)
+    work.queue.add(job)
     work.queue.run(1.0)
     assert work.steps == ["parked", "parked"]
 
 
-def test_a_failure_ends_its_task_and_the_others_continue() -> None:
+def test_a_failure_ends_its_job_and_the_others_continue() -> None:
     work = Work()
     failure = RecursionError()
     work.add("bad", 1, then=failure)
@@ -110,9 +110,9 @@ def test_a_failure_ends_its_task_and_the_others_continue() -> None:
     assert len(work.errors) == 2
 
 
-def test_a_cancelled_task_does_no_more() -> None:
+def test_a_cancelled_job_does_no_more() -> None:
     work = Work()
-    task = work.add("cancelled", 5)
-    task.cancelled = True
+    job = work.add("cancelled", 5)
+    job.cancelled = True
     work.queue.run(1.0)
     assert work.steps == []
