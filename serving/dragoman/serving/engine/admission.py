@@ -32,6 +32,7 @@ class AdmissionCheck:
         self._limits, self._model, self._runtime = limits, model, runtime
         self._slots = limits.kv_slots(model)
         self._checked: DecodingOptions | None = None  # the last ones: those of most requests are the same object
+        self._row_candidates = 0  # of these
 
     def __call__(self, sequence: Sequence) -> None:
         model, limits = self._model, self._limits
@@ -39,7 +40,7 @@ class AdmissionCheck:
         sequence.limit_target(model.max_target_tokens)
         if sequence.options is not self._checked:
             self._check_options(sequence.options)
-            self._checked = sequence.options
+            self._checked, self._row_candidates = sequence.options, self._candidates(sequence.options)
         tokens, longest = sequence.source_tokens, sequence.longest
         alone = Usage(1, tokens, tokens, longest, longest).slots(sequence.width, self._runtime.pads)
         if not alone.fit(self._slots):
@@ -48,19 +49,19 @@ class AdmissionCheck:
                 f"server has ({self._slots.own} token positions); ask for less"
             )
         slots = sequence.width * sequence.reserved + sequence.source_tokens
-        of_row = self._candidates(sequence)
+        options, of_row = sequence.options, self._row_candidates
+        if options.repetition_penalty != 1.0 or options.no_repeat_ngram_size == 1:
+            of_row += sequence.reserved  # a token that is there already may be no candidate, or a worse one
         sequence.candidates, sequence.takes_turns = sequence.width * of_row, of_row > limits.row_candidates
         sequence.is_large = sequence.takes_turns or sequence.width > limits.small_rows or slots > limits.small_slots
 
-    def _candidates(self, sequence: Sequence) -> int:
-        """About how many next tokens of a row a step looks at: its work besides the model's."""
-        options, choices = sequence.options, self._model.choices
+    def _candidates(self, options: DecodingOptions) -> int:
+        """How many next tokens of a row a step looks at: its work besides the model's."""
         if options.sampling:
-            return options.top_k or choices
+            return options.top_k or self._model.choices
         phrases = sum(map(len, options.must_occur))
         bad_words = sum(len(word) == 1 for word in options.bad_words)
-        looks_back = options.repetition_penalty != 1.0 or options.no_repeat_ngram_size == 1
-        return min(2 * options.beam_size + bad_words + sequence.reserved * looks_back, choices) + phrases
+        return 2 * options.beam_size + bad_words + phrases
 
     def _check_options(self, options: DecodingOptions) -> None:
         widest, most = min(self._limits.max_beam_size, self._limits.max_rows), self._runtime.max_candidates

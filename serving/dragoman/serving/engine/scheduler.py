@@ -62,6 +62,7 @@ class Scheduler:
         self.calls_at_once = min(runtime.calls_at_once, limits.max_rows)
         self.waiting = WaitingQueue(limits, runtime.pads)
         self.batches: list[DecodingBatch] = []
+        self._has_turns = False  # whether any of them takes turns
         self.slots_limit = limits.kv_slots(model)
         self._rows_together = min(runtime.rows_together, limits.max_rows)
         self._orders = itertools.count()
@@ -78,11 +79,11 @@ class Scheduler:
     def batches_to_step(self) -> list[DecodingBatch]:
         """All that are idle; of those that take turns only the next."""
         idle = self.idle_batches()
-        in_turn = [batch for batch in self.batches if batch.takes_turns and len(batch)]
-        if not in_turn:
+        if not self._has_turns:
             return idle
+        in_turn = [batch for batch in self.batches if batch.takes_turns and len(batch)]
         found = [batch for batch in idle if not batch.takes_turns]
-        if not any(batch.at_work for batch in in_turn):
+        if in_turn and not any(batch.at_work for batch in in_turn):
             self.batches.remove(in_turn[0])
             self.batches.append(in_turn[0])
             found.append(in_turn[0])
@@ -135,7 +136,9 @@ class Scheduler:
 
     def trim(self) -> None:
         """Give memory back that no sequence uses, when more is held than promised, and the batches of finished turns."""
-        self.batches = [batch for batch in self.batches if len(batch) or not batch.takes_turns]
+        if self._has_turns:
+            self.batches = [batch for batch in self.batches if len(batch) or not batch.takes_turns]
+            self._has_turns = any(batch.takes_turns for batch in self.batches)
         if not self._held().fit(self.slots_limit):
             self._release()
 
@@ -258,6 +261,7 @@ class Scheduler:
         if share is None:
             share = max(-(-(self._limits.max_rows // width) // self.calls_at_once), self._rows_together // width, 1)
         decoder, takes_turns = self._runtime.decoder(width, share), share_in_turn is not None
+        self._has_turns |= takes_turns
         self.batches.append(DecodingBatch(search, decoder, self._runtime, share, takes_turns=takes_turns))
         return self.batches[-1]
 
