@@ -146,4 +146,14 @@ def test_what_is_not_translated_comes_out_as_it_stood_and_is_not_searched_for_te
 
     tags, atoms = [Tag(0, "<b>", 1), Tag(1, "</b>", 0)], [Atom(2, 3, "{a}")]
     block = MarkedBlock("5 % 7, word", tags, atoms, options=search)
-    assert block.unchanged(0, 6) == "<b>5</b> {a} 7,"
+    assert "".join(block.unchanged(0, 6)) == "<b>5</b> {a} 7,"
+
+
+def test_what_stays_as_it_stood_is_put_together_in_slices() -> None:
+    count = 4500
+    atoms = [Atom(2 * n, 2 * n + 1, "{a}") for n in range(count)]
+    tags = [Tag(2 * n, f"<{n}>", -1) for n in range(0, count, 500)]
+    block = MarkedBlock("5 " * count, tags, atoms)
+    pieces = list(block.unchanged(0, 2 * count))
+    assert max(piece.count("{a}") for piece in pieces) == 1000
+    assert "".join(pieces) == "".join(f"<{n}>{{a}} " if n % 500 == 0 else "{a} " for n in range(count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -82,8 +82,11 @@ class Block(Protocol):
     def part(self, start: int, end: int) -> Part:
         """The part that is text[start:end]; it knows how to restore what belongs there."""
 
-    def unchanged(self, start: int, end: int) -> str:
-        """The source of text[start:end], for a stretch that is not translated: in its place in the order of the parts."""
+    def unchanged(self, start: int, end: int) -> Iterable[str]:
+        """The source of text[start:end], for a stretch that is not translated: in its place in the order of the parts.
+
+        In pieces, of which none takes long to make.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,9 @@ class PlainBlock(NamedTuple):
         """Nothing was taken out, so nothing is put back."""
         return Part(self.text[start:end], places=(Run(0, end - start, start, end - start),))
 
-    def unchanged(self, start: int, end: int) -> str:
+    def unchanged(self, start: int, end: int) -> Iterable[str]:
         """As it is."""
-        return self.text[start:end]
+        return (self.text[start:end],)
 
 
 def plain_text(text: str) -> Blocks:

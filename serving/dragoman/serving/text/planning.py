@@ -91,10 +91,12 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
         span = found
         if (mark := _list_mark(text, end, found)) is not None:
             marked = next(stripped_span(text, found[0], mark))
-            document.skip(text[end : found[0]] + block.unchanged(*marked))
+            document.skip(text[end : found[0]])
+            yield from document.keep(block, marked)
             span, end = (mark, found[1]), marked[1]
         if splitting.segmentation != "none" and not block.has_words(*span):
-            document.skip(text[end : span[0]] + block.unchanged(*span))
+            document.skip(text[end : span[0]])
+            yield from document.keep(block, span)
             end = span[1]
             continue
         if measure.fits(text[slice(*span)]):
@@ -153,6 +155,13 @@ class _Builder:
     def skip(self, gap: str) -> None:
         """Source that stays as it is."""
         self._gap.append(gap)
+
+    def keep(self, block: Block, span: _Span) -> Generator[None, None, None]:
+        """A stretch of a block that is not translated."""
+        for at, piece in enumerate(block.unchanged(*span)):
+            if at:
+                yield
+            self._gap.append(piece)
 
     def add(self, gap: str, part: Part) -> None:
         """The next part, and what stands before it."""
