@@ -8,7 +8,7 @@ from worlds import LONG, MODEL, World
 
 from client_driven import open_session, step_session
 from dragoman.errors import InvalidRequest, Overloaded, SessionLost
-from dragoman.serving.engine import EngineLimits, Finished, OpenSession, SessionReply, StepSession
+from dragoman.serving.engine import EngineLimits, Finished, OpenSession, SessionReply, StepSession, session
 from dragoman.serving.engine.runtime import TopTokens
 
 START = MODEL.decoder_start
@@ -190,6 +190,25 @@ def test_batches_decode_between_the_slices_of_a_call() -> None:
     kinds = [type(event) for _ in range(15) for event in world.step()]
     assert kinds == [SessionReply, Finished]
     assert world.engine.counters.steps == 15
+
+
+def test_a_step_with_very_many_candidates_is_several_calls_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_of(candidates: list[int]) -> tuple[TopTokens, list[int]]:
+        _, world = sessions()
+        name = open_session(world.engine, [[1, 2], [3], [4, 5, 6], [7], [8]])
+        for step, count in enumerate(candidates):
+            fed = rows(*((source, source if step else -1, 3 + source + step) for source in range(5)))
+            top = step_session(world.engine, name, fed, count)
+        return top, [len(each.sources) for each in world.engine.sessions._open[name]._decoders]
+
+    expected, together = last_of([1, 1, 6, 6])
+    monkeypatch.setattr(session, "_CALL_CANDIDATES", 12)
+    found, apart = last_of([1, 1, 6, 6])
+    assert (together, apart) == ([5], [2, 2, 1])
+    for each, other in zip(
+        (found.tokens, found.log_probs, found.logits), (expected.tokens, expected.log_probs, expected.logits), strict=True
+    ):
+        np.testing.assert_array_equal(each, other)
 
 
 def test_calls_of_several_sessions_take_turns() -> None:

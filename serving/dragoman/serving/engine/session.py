@@ -16,6 +16,10 @@ from dragoman.serving.engine.slots import KVSlots
 
 __all__ = ["Session", "Slices"]
 
+_CALL_CANDIDATES = 1 << 17
+"""Next tokens, of all rows, that one call may be asked for: to sort so many takes a few milliseconds. The rows of a source
+are always in one call."""
+
 Slices = Generator[None, None, None]
 """Work that is done by iterating: each step is one call of the model."""
 
@@ -33,7 +37,7 @@ class Session:
     """Sources with their caches. All stand at the same position: a step feeds every source that is still there.
 
     Sources of one width share a decoder. A source that changes its width moves to a new one, where its tokens are fed
-    again: rare, exact, and any runtime can do it.
+    again: rare, exact, and any runtime can do it. So do sources of which more candidates are asked than one call gives.
     """
 
     def __init__(
@@ -72,11 +76,15 @@ class Session:
             raise InvalidRequest(f"the session is at the model's limit of {self._model.max_target_tokens} target tokens")
         for each in self._decoders:
             each.keep([source in rows_of and len(rows_of[source].tokens) == each.decoder.width for source in each.sources])
-        self._decoders = [each for each in self._decoders if each.sources]
+        self._decoders = [
+            each for each in self._decoders if 0 < len(each.sources) <= _sources(each.decoder.width, candidates)
+        ]
         placed = {source for each in self._decoders for source in each.sources}
         for width in sorted({len(wanted.tokens) for source, wanted in rows_of.items() if source not in placed}):
             moving = [s for s, wanted in rows_of.items() if s not in placed and len(wanted.tokens) == width]
-            yield from self._feed_again(width, moving, rows_of)
+            most = _sources(width, candidates)
+            for begin in range(0, len(moving), most):
+                yield from self._feed_again(width, moving[begin : begin + most], rows_of)
         yield from self._decode(rows_of, len(rows), candidates)
         self._history = {
             source: np.concatenate([self._history[source][wanted.parents], wanted.tokens[:, None]], axis=1)
@@ -130,6 +138,11 @@ class Session:
             top.logits[at] = answer.logits[:, :candidates]
             yield
         self.top = top
+
+
+def _sources(width: int, candidates: int) -> int:
+    """How many may be in one call."""
+    return max(_CALL_CANDIDATES // (width * candidates), 1)
 
 
 @dataclass(slots=True)
