@@ -1,9 +1,10 @@
 """What terms cost and do: translating with and without, in turn: `python -m benchmarks.glossary_cost BUNDLE PAIRS.tsv`.
 
-PAIRS.tsv has a source, a tab and its reference in each line. Terms are words of the references, drawn from a seed: those
-that a glossary would ask for. In one process, without Triton. Prints the median of the ratios with their quartiles, how many
-terms translations have as whole words, and their BLEU; then, of terms that the alignment of the reference links with one
-word of the source and no other, how many stand where the translation looks at that word.
+PAIRS.tsv has a source, a tab and its reference in each line. Terms are words of the references that their alignment links
+with one word of the source and no other, drawn from a seed: those that a glossary would ask for. In one process, without
+Triton. Prints the median of the ratios with their quartiles, how many terms translations have as whole words, their BLEU,
+and how many of the terms that are there stand where the translation looks at their source: without terms, as the search
+has put them, and as they are placed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
+from collections.abc import Sequence as Many
 from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
@@ -27,6 +29,7 @@ from dragoman.serving.in_process import LoadedModel, open_model
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.text.aligning import SpannedText, links_between
 from dragoman.serving.text.links import Link
+from dragoman.serving.text.term_places import PartTerms, Term
 
 __all__ = ["main"]
 
@@ -35,10 +38,19 @@ TERMS = (1, 3)
 _FEWEST_WORDS, _FEWEST_LETTERS = 6, 4
 
 
-class Translated(NamedTuple):
-    """A run over all sentences."""
+class Case(NamedTuple):
+    """A sentence and the terms that its translation must have."""
 
-    texts: list[str]
+    source: str
+    reference: str
+    terms: tuple[Term, ...]
+
+
+class Run(NamedTuple):
+    """Translations of all cases: as the search wrote them, and with the terms in their places."""
+
+    searched: list[str]
+    placed: list[str]
     wall_s: float
     steps: int
 
@@ -50,31 +62,15 @@ def read_pairs(path: Path, most: int) -> list[tuple[str, str]]:
     return [pair for pair in pairs if len(pair[1].split()) >= _FEWEST_WORDS][:most]
 
 
-def drawn_terms(reference: str, count: int, dice: random.Random) -> list[str]:
-    """Different words of the reference."""
-    words = dict.fromkeys(word.strip('.,!?"') for word in reference.split())
-    long = [word for word in words if len(word) >= _FEWEST_LETTERS]
-    return dice.sample(long, min(count, len(long)))
-
-
-def translate(model: LoadedModel, sources: list[tuple[int, ...]], options: list[DecodingOptions]) -> Translated:
-    """All sources together, each with its own options."""
-    sequences = [Sequence(source, each) for source, each in zip(sources, options, strict=True)]
-    began_s = time.perf_counter()
+def read_targets(model: LoadedModel, sources: Many[str], targets: Many[str]) -> list[ForcedTarget]:
+    """What the model makes of given translations."""
+    encode, end = model.tokenizer.encode_target, model.manifest.tokens.eos
+    sequences = [
+        Sequence(tuple(model.tokenizer.encode(source)), forcing=Forcing(targets=((*encode(target), end),)))
+        for source, target in zip(sources, targets, strict=True)
+    ]
     model.run(sequences)
-    wall_s = time.perf_counter() - began_s
-    if any(sequence.error is not None for sequence in sequences):
-        raise RuntimeError("a sentence was not translated")
-    texts = [model.tokenizer.decode(sequence.hypotheses[0].tokens) for sequence in sequences]
-    return Translated(texts, wall_s, sum(sequence.steps for sequence in sequences))
-
-
-def required(kind: str, words: Iterable[tuple[int, ...]]) -> DecodingOptions:
-    """For translations that must have each of these, as terms or as phrases."""
-    rows = tuple((tokens,) for tokens in words)
-    if kind == "phrases":
-        return DecodingOptions(beam_size=BEAM, phrases=rows)
-    return DecodingOptions(beam_size=BEAM, terms=rows)
+    return [sequence.forced[0] for sequence in sequences]
 
 
 def links_of(model: LoadedModel, source: str, target: ForcedTarget) -> tuple[Link, ...]:
@@ -84,13 +80,13 @@ def links_of(model: LoadedModel, source: str, target: ForcedTarget) -> tuple[Lin
     return links_between(SpannedText(source, tokenizer.source_spans(source)), read, target.alignment)
 
 
-def linked_terms(model: LoadedModel, source: str, target: ForcedTarget) -> list[tuple[str, tuple[int, int]]]:
+def linked_terms(model: LoadedModel, source: str, target: ForcedTarget) -> list[Term]:
     """Words of a reference, each with the word of the source that it is linked with, where both are linked with no other."""
     links, text = links_of(model, source, target), model.tokenizer.decode(target.tokens)
     words = Counter((link.target_start, link.target_end) for link in links)
     sources = Counter((link.source_start, link.source_end) for link in links)
     return [
-        (text[slice(*word)], own)
+        Term(*own, text[slice(*word)])
         for link in links
         if words[word := (link.target_start, link.target_end)] == sources[own := (link.source_start, link.source_end)] == 1
         and word[1] - word[0] >= _FEWEST_LETTERS
@@ -98,37 +94,73 @@ def linked_terms(model: LoadedModel, source: str, target: ForcedTarget) -> list[
     ]
 
 
-def placement(model: LoadedModel, pairs: list[tuple[str, str]], count: int, kind: str) -> str:
-    """Shares of the terms that stand at the right place, of those that are there: without terms in the search, and with."""
-    encode, end = model.tokenizer.encode_target, model.manifest.tokens.eos
-    sources = [tuple(model.tokenizer.encode(source)) for source, _ in pairs]
-    read = [
-        Sequence(source, forcing=Forcing(targets=((*encode(reference), end),)))
-        for source, (_, reference) in zip(sources, pairs, strict=True)
+def cases_of(model: LoadedModel, pairs: list[tuple[str, str]], count: int) -> list[Case]:
+    """The sentences that have so many terms."""
+    sources, references = zip(*pairs, strict=True)
+    read, dice = read_targets(model, sources, references), random.Random(count)
+    found = [linked_terms(model, source, one) for source, one in zip(sources, read, strict=True)]
+    return [
+        Case(*pair, tuple(dice.sample(terms, count)))
+        for pair, terms in zip(pairs, found, strict=True)
+        if len(terms) >= count
     ]
-    model.run(read)
-    dice = random.Random(count)
-    found = [linked_terms(model, source, one.forced[0]) for (source, _), one in zip(pairs, read, strict=True)]
-    chosen = [(at, dice.sample(terms, count)) for at, terms in enumerate(found) if len(terms) >= count]
-    shares = []
-    for is_constrained in (False, True):
-        options = [required(kind, [tuple(encode(term)) for term, _ in terms if is_constrained]) for _, terms in chosen]
-        aligned = Forcing(best_only=True, scores=False)
-        answers = [Sequence(sources[at], each, forcing=aligned) for (at, _), each in zip(chosen, options, strict=True)]
-        model.run(answers)
-        there = right = 0
-        for (at, terms), answer in zip(chosen, answers, strict=True):
-            text, links = (
-                model.tokenizer.decode(answer.hypotheses[0].tokens),
-                links_of(model, pairs[at][0], answer.forced[0]),
+
+
+def required(kind: str | None, terms: Many[Term], encode: Callable[[str], list[int]]) -> DecodingOptions:
+    """For translations that must have each of these, as terms or as phrases."""
+    rows = tuple((tuple(encode(term.target)),) for term in terms)
+    if kind == "phrases":
+        return DecodingOptions(beam_size=BEAM, phrases=rows)
+    return DecodingOptions(beam_size=BEAM, terms=rows) if kind == "terms" else DecodingOptions(beam_size=BEAM)
+
+
+def translate(model: LoadedModel, cases: Many[Case], kind: str | None = None) -> Run:
+    """All cases together. `kind`: the option that terms are asked for with, which are put in their places then."""
+    encode, decode = model.tokenizer.encode_target, model.tokenizer.decode
+    sequences = []
+    for case in cases:
+        sequences.append(
+            Sequence(
+                tuple(model.tokenizer.encode(case.source)),
+                required(kind, case.terms, encode),
+                forcing=Forcing(best_only=True, scores=False) if kind else None,
             )
-            for term, own in terms:
-                if (start := text.find(term)) >= 0:
-                    there += 1
-                    here = [link for link in links if link.target_start < start + len(term) and link.target_end > start]
-                    right += own in [(link.source_start, link.source_end) for link in here]
-        shares.append(f"{right / max(there, 1):.1%} of {there}")
-    return f"| {count} | {len(chosen)} | {shares[0]} | {shares[1]} |"
+        )
+    began_s = time.perf_counter()
+    model.run(sequences)
+    if any(sequence.error is not None for sequence in sequences):
+        raise RuntimeError("a sentence was not translated")
+    searched = [decode(sequence.hypotheses[0].tokens) for sequence in sequences]
+    placed = searched
+    if kind:
+        placed = [
+            PartTerms(case.source, case.terms).in_place(text, links_of(model, case.source, sequence.forced[0]))[0]
+            for case, text, sequence in zip(cases, searched, sequences, strict=True)
+        ]
+    return Run(searched, placed, time.perf_counter() - began_s, sum(sequence.steps for sequence in sequences))
+
+
+def hit_rate(cases: Many[Case], texts: list[str]) -> float:
+    """The share of the terms that are there as whole words, with a capital or without."""
+    used = [
+        bool(re.search(rf"(?<!\w){re.escape(term.target)}(?!\w)", text, re.IGNORECASE))
+        for case, text in zip(cases, texts, strict=True)
+        for term in case.terms
+    ]
+    return sum(used) / len(used)
+
+
+def share_placed(model: LoadedModel, cases: Many[Case], texts: list[str]) -> float:
+    """Of the terms that are there, how many the model links with their sources as it reads the translations."""
+    there = right = 0
+    for case, one in zip(cases, read_targets(model, [case.source for case in cases], texts), strict=True):
+        text, links = model.tokenizer.decode(one.tokens), links_of(model, case.source, one)
+        for term in case.terms:
+            if found := re.search(rf"(?<!\w){re.escape(term.target)}(?!\w)", text, re.IGNORECASE):
+                there += 1
+                here = [link for link in links if link.target_start < found.end() and link.target_end > found.start()]
+                right += (term.start, term.end) in [(link.source_start, link.source_end) for link in here]
+    return right / max(there, 1)
 
 
 def main() -> None:
@@ -136,47 +168,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("pairs", type=Path)
-    parser.add_argument("--sentences", type=int, default=120)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--sentences", type=int, default=800)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=0, help="of the engine (0: as a server has)")
     parser.add_argument("--phrases", action="store_true", help="require phrases, which may be parts of words")
-    parser.add_argument("--placed", type=int, default=800, help="sentences of the second table")
     arguments = parser.parse_args()
     model = open_model(arguments.bundle, RuntimeSettings(threads=arguments.threads))
-    pairs = read_pairs(arguments.pairs, arguments.sentences)
+    pairs, kind = read_pairs(arguments.pairs, arguments.sentences), "phrases" if arguments.phrases else "terms"
     machine = platform.processor() or platform.machine()
-    print(f"{arguments.bundle}: {model.manifest.precision}, {len(pairs)} sentences, {arguments.rounds} rounds, {machine}")
-    print("| terms | time, ratio (quartiles) | steps, ratio | hit rate | with terms | BLEU | with terms |")
-    print("|---|---|---|---|---|---|---|")
-    sources = [tuple(model.tokenizer.encode(source)) for source, _ in pairs]
-    references = [reference for _, reference in pairs]
-    plain = DecodingOptions(beam_size=BEAM)
-    kind = "phrases" if arguments.phrases else "terms"
+    print(f"{arguments.bundle}: {model.manifest.precision}, {arguments.rounds} rounds, {machine}")
+    print("| terms | sentences | time, ratio (quartiles) | steps, ratio | hit rate | BLEU | placed |\n" + "|---" * 7 + "|")
     for count in TERMS:
-        dice = random.Random(count)
-        terms = [drawn_terms(reference, count, dice) for reference in references]
-        words = [[tuple(model.tokenizer.encode_target(term)) for term in each] for each in terms]
-        sides = [plain] * len(pairs), [required(kind, each) for each in words]
-        for options in sides:
-            translate(model, sources, options)
-        rounds = [tuple(translate(model, sources, options) for options in sides) for _ in range(arguments.rounds)]
+        cases = cases_of(model, pairs, count)
+        translate(model, cases), translate(model, cases, kind)
+        rounds = [(translate(model, cases), translate(model, cases, kind)) for _ in range(arguments.rounds)]
         low, middle, high = quantiles([constrained.wall_s / free.wall_s for free, constrained in rounds], n=4)
         free, constrained = rounds[-1]
-
-        def hits(found: Translated, wanted: list[list[str]] = terms) -> float:
-            pairs_of = zip(found.texts, wanted, strict=True)
-            used = [bool(re.search(rf"(?<!\w){re.escape(term)}(?!\w)", text)) for text, each in pairs_of for term in each]
-            return sum(used) / len(used)
-
-        bleu = [sacrebleu.corpus_bleu(side.texts, [references]).score for side in (free, constrained)]
-        print(
-            f"| {count} | {middle:.2f} ({low:.2f} to {high:.2f}) | {constrained.steps / free.steps:.2f} "
-            f"| {hits(free):.1%} | {hits(constrained):.1%} | {bleu[0]:.1f} | {bleu[1]:.1f} |"
+        texts, references = (free.searched, constrained.searched, constrained.placed), [[case.reference for case in cases]]
+        columns = (
+            f"{middle:.2f} ({low:.2f} to {high:.2f})",
+            f"{constrained.steps / free.steps:.2f}",
+            ", ".join(f"{hit_rate(cases, each):.1%}" for each in texts),
+            ", ".join(f"{sacrebleu.corpus_bleu(each, references).score:.1f}" for each in texts),
+            ", ".join(f"{share_placed(model, cases, each):.1%}" for each in texts),
         )
-
-    print("\n| terms | sentences | at the right place without | with |\n|---|---|---|---|")
-    for count in TERMS:
-        print(placement(model, read_pairs(arguments.pairs, arguments.placed), count, kind))
+        print(f"| {count} | {len(cases)} | {' | '.join(columns)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,21 @@ def test_a_term_is_used_and_the_cache_knows_of_it(translator: Translator) -> Non
     assert "Bahnhof" in plain
 
 
+def test_an_improbable_term_stands_where_its_source_is(translator: Translator) -> None:
+    """The search alone writes "Atomversuche Vertrag hat die Prüfung nicht unter dem Boden …"."""
+    text, glossary = "The treaty did not ban nuclear tests under the ground.", {"treaty": "Vertrag", "tests": "Atomversuche"}
+    found = translator.translate(text, glossary=glossary, alignment=True)
+    assert found.text.index("Vertrag") < found.text.index("Atomversuche")
+    assert "Prüfung" not in found.text
+    words = {
+        text[link.source_start : link.source_end]: found.text[link.target_start : link.target_end]
+        for link in found.alignment
+    }
+    assert words["tests"] == "Atomversuche"
+    pieces = list(translator.stream(text, glossary=glossary))
+    assert "".join(pieces) == found.text
+
+
 def test_answers_with_terms_are_the_same_alone_and_side_by_side(translator: Translator) -> None:
     texts = ["Where is the station?", "My friend is at the station.", "It is raining.", "Tom has a dog."] * 3
     options = {"glossary": {"station": "Haltestelle", "friend": "Kumpel"}, "cache": False, "beam_size": 4}

@@ -96,6 +96,17 @@ def test_a_source_is_encoded_once_where_it_can_be_kept(kept: int, monkeypatch: p
     assert not engine._forced._kept
 
 
+def test_few_sequences_wait_to_be_read_while_others_decode() -> None:
+    engine, most = engine_with(EngineLimits(max_rows=32), clock=Clock()), 0
+    for at in range(400):
+        engine.submit(Sequence((3 + at % 9, 0), DecodingOptions(max_length=4 + at % 5), forcing=Forcing(scores=False)))
+    while engine.busy:
+        engine.step()
+        most = max(most, len(engine._forced))
+    engine.close()
+    assert most < 200  # one for each step would leave 372 behind
+
+
 def test_only_what_is_asked_about_hypotheses_is_told() -> None:
     options = DecodingOptions(beam_size=3, num_hypotheses=3, max_length=7)
     every, one = (

@@ -40,6 +40,7 @@ TERMS = glossary_of_pairs(
         ("坐火车去", [("火车", "Zug")]),
         ("in C++ or C", [("C++", "C++")]),
         ("railway railway station", [("railway station", "Bahnhof")]),
+        ("the station-master", [("station", "Haltestelle")]),
     ],
 )
 def test_terms_are_found_as_whole_words_and_as_they_are_written(text: str, expected: list[tuple[str, str]]) -> None:

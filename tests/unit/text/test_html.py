@@ -191,3 +191,9 @@ def test_a_pair_whose_words_nothing_is_linked_to_still_encloses_a_word() -> None
         "<p>The <b>red</b> house</p>", translate=lambda _: "Das rote Haus", links=lambda _: [Link(0, 3, 0, 3)]
     )
     assert found == "<p>Das <b>rote</b> Haus</p>"
+
+
+def test_an_element_whose_words_are_lost_stays_empty_where_they_would_stand() -> None:
+    source = "See <a href=1>this</a> <a id=x href=2>and</a> <a href=3>that</a>."
+    found = translated(source, translate=lambda _: "Sieh das.", links=lambda _: [Link(0, 3, 0, 4), Link(4, 8, 5, 8)])
+    assert found == "Sieh <a href=1>das</a><a id=x href=2></a><a href=3></a>."

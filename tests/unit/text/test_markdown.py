@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from pretend import planned, run, translated
@@ -176,7 +176,11 @@ def test_tokens_are_the_source(pieces: list[str]) -> None:
 
 
 @settings(max_examples=150)
+@example(["*", "*", "![i](x.png 't')", "*", "    code\n"])
+@example(["*", "*", "*", "![i](x.png 't')", "*", "| a | b |\n|:-:|--|\n| c | d |\n"])
+@example(["*", "> ", "![i](x.png 't')", "*", "    code\n"])
 @given(st.lists(st.sampled_from([sign for sign in SIGNS if sign not in NOT_JUDGED] + ["\\*"]), max_size=12))
 def test_a_parser_sees_the_same_structure_after_a_translation_of_every_word(pieces: list[str]) -> None:
     source = "".join(pieces)
+    assume("~~~" not in source)  # GitHub strikes nothing out between runs of three and more; this parser does
     assert structure(translated(source, "markdown", loud)) == structure(source)

@@ -22,6 +22,10 @@ __all__ = ["ForcedDecoding", "ForcedTarget", "Forcing"]
 
 Slices = Generator[None, None, None]
 
+_WAITING_PER_SLICE = 8
+_QUANTUM_S = 0.002
+"""Batches wait so long for the slices of a quantum, or as long as one takes."""
+
 MISSING = (
     "this bundle has nothing to score and align with; export the checkpoint again with this version of dragoman, or, for "
     "--device tensorrt, run `dragoman build-engines` without --without-scores"
@@ -154,12 +158,14 @@ class ForcedDecoding:
 
     # The quantum.
 
-    def steps_within(self, time_s: float) -> int:  # noqa: ARG002 - a slice is as short as work can be
-        return 1
+    def steps_within(self, time_s: float) -> int:  # noqa: ARG002 - how long one takes is not known
+        """One slice, and more where many wait: a step of a full batch ends several sequences, whose sources are kept only
+        so long."""
+        return max(len(self._work) // _WAITING_PER_SLICE, 1)
 
     def run_quantum(self, max_steps: int, max_s: float, clock: Callable[[], float]) -> None:
         """Slices of the requests in turn, until the time is up."""
-        began_s, steps = clock(), 0
+        began_s, steps, max_s = clock(), 0, max(max_s, _QUANTUM_S)
         with self._runtime.computing:
             while (sequence := self._next()) is not None:
                 if steps >= max_steps or (steps and clock() - began_s >= max_s):
@@ -173,8 +179,11 @@ class ForcedDecoding:
 
     def _next(self) -> Sequence | None:
         """The first sequence of the request that has had the fewest turns."""
-        waiting = (sequence for sequence in list(self._work) if sequence not in self._done)  # others join meanwhile
-        return min(waiting, key=lambda sequence: self._turns[sequence.request], default=None)
+        first: dict[object, Sequence] = {}
+        for sequence in list(self._work):  # others join meanwhile
+            if sequence.request not in first and sequence not in self._done:
+                first[sequence.request] = sequence
+        return min(first.values(), key=lambda sequence: self._turns[sequence.request], default=None)
 
     @staticmethod
     def _advance(sequence: Sequence, slices: Slices) -> bool:

@@ -141,6 +141,8 @@ class LoadedBundle:
         return Measure(self._count_tokens, self.manifest.dimensions.max_source_tokens - language_tokens, lead)
 
     def _protection(self, options: RequestOptions) -> Protection:
+        # What the caller has asked for in tokens stays where it is.
+        is_free = not (options.decoding.must_occur or options.decoding.prefix or options.prefix_text)
         return Protection(
             self.tokenizer,
             self.stand_ins,
@@ -150,6 +152,7 @@ class LoadedBundle:
             glossary=self.glossaries.of(options.glossary),
             capitals=self._capitals(options) if options.capitals else None,
             can_enforce=self.engine.can_enforce_phrases and self.widest_beam > 1,
+            places_terms=is_free and self.engine.can_force,
             widest=self.widest_beam,
         )
 

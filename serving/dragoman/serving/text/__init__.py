@@ -14,7 +14,8 @@ decode                  The engine. A part's own `decoding` options are put over
 detokenise              The bundle's tokenizer.
 restore     `document`  `Part.restore(translation, links)` puts back what `protect` took out. `links` are the part's
                         alignment: `Link`s in characters of the part's text and of its translation. They are made for
-                        parts with `needs_links` alone, and empty for the others.
+                        parts with `needs_links` alone, and empty for the others. Before that, terms of a glossary go to
+                        their places (`term_places`).
 join        `joining`   The translated parts between the gaps, as the source stood; the text's score from those of its
                         parts. `stream` does the same piece by piece.
 

@@ -30,13 +30,18 @@ def links_between(source: SpannedText, target: SpannedText, alignment: npt.NDArr
     source_words, target_words = _words(source), _words(target)
     if not source_words or not target_words:
         return ()
-    by_source = np.stack([alignment[:, word.tokens].sum(1) for word in source_words], axis=1)  # (target, source words)
-    links: list[Link] = []
-    for word in target_words:
-        looks = by_source[word.tokens].sum(0)  # (source words,)
-        chosen = np.flatnonzero((looks == looks.max()) | (looks >= _SHARE * max(looks.sum(), 1e-9)))
-        links += (_link(source_words[at].span, word.span) for at in chosen)
-    return tuple(links)
+    looks = _membership(target_words, len(alignment)).T @ alignment @ _membership(source_words, alignment.shape[1])
+    chosen = looks >= np.minimum(looks.max(1), _SHARE * np.maximum(looks.sum(1), 1e-9))[:, None]  # (target, source words)
+    return tuple(_link(source_words[at].span, target_words[word].span) for word, at in np.argwhere(chosen).tolist())
+
+
+def _membership(words: Sequence[_Word], tokens: int) -> npt.NDArray[np.float32]:
+    """(tokens, words): 1 for the tokens of each word."""
+    found = np.zeros((tokens, len(words)), np.float32)
+    found[[token for word in words for token in word.tokens], [at for at, word in enumerate(words) for _ in word.tokens]] = (
+        1.0
+    )
+    return found
 
 
 def _link(source: Span, target: Span) -> Link:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from dragoman.search import DecodingOptions
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.places import Places, Run, Span, Stretch, moved_links
+from dragoman.serving.text.term_places import PartTerms
 
 __all__ = ["LETTER", "Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "Restored", "plain_text"]
 
@@ -34,7 +35,8 @@ class Part(NamedTuple):
 
     `decoding`: DecodingOptions of this part alone, over those of the request. `restore` gets the translation; without it
     the translation is what is joined. It gets links only if `needs_links`, which costs a pass through the decoder.
-    `places`: where its characters stand in the request's text; none where nobody asks.
+    `places`: where its characters stand in the request's text; none where nobody asks. `terms`: words of the translation
+    that may have to go to another place of it.
     """
 
     text: str
@@ -42,26 +44,32 @@ class Part(NamedTuple):
     needs_links: bool = False
     restore: Restore | None = None
     places: Sequence[Run] = ()
+    terms: PartTerms | None = None
 
     def options(self, of_request: DecodingOptions) -> DecodingOptions:
         """What the search of this part is asked for."""
         return dataclasses.replace(of_request, **self.decoding) if self.decoding else of_request  # type: ignore[arg-type]
 
+    @property
+    def is_edited(self) -> bool:
+        """Whether something else than the translation, as far as it is known, may be what is joined."""
+        return self.restore is not None or self.terms is not None
+
     def restored(self, translation: str, links: Sequence[Link] = ()) -> str:
         """What stands for the part in the joined text."""
-        return translation if self.restore is None else self.restore(translation, links).text
+        return self.aligned(translation, links)[0]
 
     def aligned(self, translation: str, links: Sequence[Link]) -> tuple[str, tuple[Link, ...]]:
         """The same, and the links between it and the request's text, where its places are known."""
-        if not links:
-            return self.restored(translation), ()
-        if self.restore is None:
-            return translation, moved_links(links, self.places, (Run(0, len(translation), 0, len(translation)),))
-        restored = self.restore(translation, links)
-        if not self.places:
-            return restored.text, ()
-        runs = Places(translation, restored.stretches).runs(0, len(translation))
-        return restored.text, moved_links(links, self.places, runs)
+        if self.terms is not None:
+            translation, links = self.terms.in_place(translation, links)
+        restored = None if self.restore is None else self.restore(translation, links)
+        text = translation if restored is None else restored.text
+        if not links or not self.places:
+            return text, ()
+        whole = (Run(0, len(translation), 0, len(translation)),)
+        runs = whole if restored is None else Places(translation, restored.stretches).runs(0, len(translation))
+        return text, moved_links(links, self.places, runs)
 
     @property
     def source(self) -> Span:

@@ -50,18 +50,18 @@ def _draft(marked: MarkedText, *, knows_places: bool) -> Draft:
     style = marked.style
     draft = Draft(write=style.write, knows_places=knows_places)
     places: dict[int, int] = {}  # of items among the draft's tags
-    before: object = None
+    is_behind_aside = False  # with nothing but tags between
     for at, (item, source) in enumerate(zip(marked.items, marked.sources, strict=True)):
         if isinstance(item, str):
             shown = item if style.keeps_space else _SPACE.sub(" ", item)
             is_double = shown.startswith(" ") and draft.ends_in_space and not style.keeps_space
-            if is_double and isinstance(before, MarkupToken) and before.kind is Kind.ASIDE:
+            if is_double and is_behind_aside:
                 draft.end_tag_in_space()  # an image between two words
             draft.add_text(shown[1:] if is_double else shown, source)
         elif isinstance(item, Opaque):
             draft.add_opaque(source)
         else:
             places[at] = draft.add_tag(item.raw, needs_words=item.needs_words)
-        before = item
+        is_behind_aside = isinstance(item, MarkupToken) and (is_behind_aside or item.kind is Kind.ASIDE)
     draft.pair({places[at]: places[partner] for at, partner in marked.partners.items()})
     return draft

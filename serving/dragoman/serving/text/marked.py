@@ -16,11 +16,12 @@ from dragoman.serving.text.document import LETTER, Part
 from dragoman.serving.text.origin import Origin
 from dragoman.serving.text.placeholder_slots import Atom, Slot
 from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER, Restorer, Tag, woven
+from dragoman.serving.text.term_places import PartTerms
 
 __all__ = ["MarkedBlock", "PartOptions"]
 
-PartOptions = Callable[[str, Sequence[str]], Mapping[str, object] | None]
-"""The decoding options of a part: from its text, and from what its translation must have."""
+PartOptions = Callable[[str, Sequence[str]], tuple[Mapping[str, object] | None, PartTerms | None]]
+"""The decoding options of a part and its terms: from its text, and from what its translation must have."""
 
 _ATOMS_AT_ONCE = 1000
 """That are put back where they stood: two milliseconds."""
@@ -77,14 +78,17 @@ class MarkedBlock:
             lowered = self._capitals.lowered(text, [(atom.start, atom.end) for atom in stand_ins])
             if lowered is not None:
                 text, write = lowered, _InCapitals(self._capitals, write)
-        decoding = self._options(text, [text[atom.start : atom.end] for atom in stand_ins]) if self._options else None
+        decoding, terms = None, None
+        if self._options is not None:
+            decoding, terms = self._options(text, [text[atom.start : atom.end] for atom in stand_ins])
         places = () if self._origin is None else self._origin.places(start, end)
         if not own and not stand_ins and write is str:
-            return Part(text, decoding, places=places)
+            return Part(text, decoding, needs_links=terms is not None, places=places, terms=terms)
         is_inside = any(0 < tag.at < len(text) for tag in own)
         may_swap = len({atom.raw for atom in stand_ins}) > 1
         restore = Restorer(text, own, stand_ins, write)
-        return Part(text, decoding, needs_links=is_inside or may_swap, restore=restore, places=places)
+        needs_links = is_inside or may_swap or terms is not None
+        return Part(text, decoding, needs_links, restore, places, terms)
 
     def unchanged(self, start: int, end: int) -> Iterable[str]:
         """Tags and atoms where they stood: a long one would take long to place."""

@@ -90,10 +90,9 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             continue
         span = found
         if (mark := _list_mark(text, end, found)) is not None:
-            marked = next(stripped_span(text, found[0], mark))
             document.skip(text[end : found[0]])
-            yield from document.keep(block, marked)
-            span, end = (mark, found[1]), marked[1]
+            yield from document.keep(block, (found[0], mark))
+            span, end = (mark, found[1]), mark
         if splitting.segmentation != "none" and not block.has_words(*span):
             document.skip(text[end : span[0]])
             yield from document.keep(block, span)

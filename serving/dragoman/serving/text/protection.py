@@ -18,6 +18,7 @@ from dragoman.serving.text.placeholders import placeholder_spans
 from dragoman.serving.text.places import Source, Stretch
 from dragoman.serving.text.restoring import Tag
 from dragoman.serving.text.stand_ins import StandIns
+from dragoman.serving.text.term_places import PartTerms, Term
 
 __all__ = ["BEAM_WITH_TERMS", "Draft", "Protection"]
 
@@ -92,11 +93,12 @@ class Protection:
         glossary: Glossary | None = None,
         capitals: Capitals | None = None,
         can_enforce: bool = True,
+        places_terms: bool = True,
         widest: int = BEAM_WITH_TERMS,
     ) -> None:
         self._tokenizer, self._stand_ins, self._decoding = tokenizer, stand_ins, decoding
         self._keeps_placeholders, self._glossary, self._capitals = keeps_placeholders, glossary, capitals
-        self._keeps_places = keeps_places
+        self._keeps_places, self._places_terms = keeps_places, places_terms
         self._can_enforce, self._widest = can_enforce and not decoding.sampling, widest
 
     def block(self, draft: Draft) -> Generator[None, None, Block]:
@@ -166,24 +168,25 @@ class Protection:
         terms = self._glossary.find(text)
         return " ".join((text, *(term.target for term in terms if term.target is not None)))
 
-    def _part_options(self, text: str, stand_ins: Sequence[str]) -> Mapping[str, object] | None:
+    def _part_options(self, text: str, stand_ins: Sequence[str]) -> tuple[Mapping[str, object] | None, PartTerms | None]:
         matches = self._glossary.find(text) if self._glossary is not None else []
-        terms = [(match.target, match.inflects) for match in matches if match.target is not None]
+        terms = [Term(match.start, match.end, match.target, match.inflects) for match in matches if match.target is not None]
         everywhere = () if self._glossary is None else self._glossary.forbidden
         forbidden = [*everywhere, *(target for match in matches for target in match.forbidden)]
         own = [one for one in stand_ins if self._can_enforce and self._stand_ins.has(one)]
         options: dict[str, object] = {}
         # The ends of stand-ins are mended when their placeholders are put back.
-        if phrases := self._spelled([*own, *(target for target, inflects in terms if inflects)]):
+        if phrases := self._spelled([*own, *(term.target for term in terms if term.inflects)]):
             options["phrases"] = (*self._decoding.phrases, *phrases)
-        if whole := self._spelled([target for target, inflects in terms if not inflects], _MOST_PHRASES - len(phrases)):
+        if whole := self._spelled([term.target for term in terms if not term.inflects], _MOST_PHRASES - len(phrases)):
             options["terms"] = (*self._decoding.terms, *whole)
         if options:
             options["beam_size"] = max(self._decoding.beam_size, min(BEAM_WITH_TERMS, self._widest))
         if forbidden:
             words = (tuple(self._tokenizer.encode_target(target)) for target in dict.fromkeys(forbidden))
             options["bad_words"] = (*self._decoding.bad_words, *filter(None, words))
-        return options or None
+        placed = PartTerms(text, terms[:_MOST_PHRASES], stand_ins) if terms and self._places_terms else None
+        return options or None, placed
 
     def _spelled(self, targets: Sequence[str], most: int = _MOST_PHRASES) -> Phrases:
         """Of each of these words, once, what it may be written as in tokens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Restorer:
         in each other stay so, clipped to the outer one. Tags without a partner here keep their order.
         """
         ranges, children = self._ranges(placing, length, slots), self._children()
+        lone = list(itertools.accumulate(tag.partner == -1 for tag in self.tags))  # images and the like, up to each tag
 
         def in_target_order(tags: Sequence[int]) -> Iterator[int]:
             beside: list[int] = []
@@ -81,9 +83,10 @@ class Restorer:
             start, end = ranges[tag]
             floor = min(max(start, floor), ceiling)
             end = min(max(end, floor), ceiling)
-            is_empty = end == floor and self.tags[tag].needs_words and self.tags[tag].partner >= 0
+            partner = self.tags[tag].partner
+            is_empty = end == floor and self.tags[tag].needs_words and partner >= 0 and lone[tag] == lone[partner]
             placed.append((floor, "" if is_empty else self.tags[tag].raw))
-            if (partner := self.tags[tag].partner) >= 0:
+            if partner >= 0:
                 open_pairs.append((in_target_order(children[tag]), end, "" if is_empty else self.tags[partner].raw))
         return placed
 

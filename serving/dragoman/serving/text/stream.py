@@ -14,7 +14,7 @@ class TextStream:
     """Turns decided tokens of a document's parts into chunks of text, in the document's order.
 
     A chunk is what the text has grown by. Parts decode at the same time, so what a later one has decided waits until the
-    earlier ones are done, and a part in which something is restored is one chunk.
+    earlier ones are done, and a part in which something is restored or moved is one chunk.
     """
 
     def __init__(self, document: Document, decode: Callable[[Sequence[int]], str]) -> None:
@@ -46,7 +46,7 @@ class TextStream:
     def _growth(self) -> str:
         """What the part whose turn it is has grown by; it is not done."""
         known = self._tokens.get(self._part)
-        if not known or self._document.parts[self._part].restore is not None:  # what is put back may stand anywhere in it
+        if not known or self._document.parts[self._part].is_edited:  # anywhere in it
             return ""
         # The end of an unfinished text may still change: half a character, or a word that goes on.
         text = self._decode(known).rstrip("\ufffd")
