@@ -117,15 +117,14 @@ def required(kind: str | None, terms: Many[Term], encode: Callable[[str], list[i
 def translate(model: LoadedModel, cases: Many[Case], kind: str | None = None) -> Run:
     """All cases together. `kind`: the option that terms are asked for with, which are put in their places then."""
     encode, decode = model.tokenizer.encode_target, model.tokenizer.decode
-    sequences = []
-    for case in cases:
-        sequences.append(
-            Sequence(
-                tuple(model.tokenizer.encode(case.source)),
-                required(kind, case.terms, encode),
-                forcing=Forcing(best_only=True, scores=False) if kind else None,
-            )
+    sequences = [
+        Sequence(
+            tuple(model.tokenizer.encode(case.source)),
+            required(kind, case.terms, encode),
+            forcing=Forcing(best_only=True, scores=False) if kind else None,
         )
+        for case in cases
+    ]
     began_s = time.perf_counter()
     model.run(sequences)
     if any(sequence.error is not None for sequence in sequences):

@@ -83,6 +83,8 @@ def test_with_other_options(translator: Translator) -> None:
     assert alternatives(translator, text, 0) == [], "a link was put back into it"
     assert len(alternatives(translator, text, 0, placeholders=False)) == 1
     assert len(alternatives(translator, OTHER, 0, glossary={"station": "Haltestelle"})) == 1
+    moved = "The treaty did not ban nuclear tests under the ground."
+    assert alternatives(translator, moved, 0, glossary={"treaty": "Vertrag", "tests": "Atomversuche"}) == []
     aligned = translator.translate(
         OTHER, alternatives_at=[4], alignment=True, on_suspicion="retry", beam_size=2, cache=False
     )

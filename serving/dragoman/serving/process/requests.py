@@ -79,7 +79,7 @@ class TextState:
             linked = links[rank] if links else ()
             text, moved = source.aligned(decode(one.tokens), linked)
             found.append(TextHypothesis(text, one.score, len(one.tokens), moved))
-        if self.asked is not None and sequence.forced and not source.is_edited:
+        if self.asked is not None and sequence.forced and found[0].text == decode(sequence.hypotheses[0].tokens):
             best = sequence.forced[0]
             figures = (best.log_probs, best.best_tokens, best.best_log_probs)
             self._read[part] = ReadTarget(best.tokens, *(each.tolist() for each in figures))
