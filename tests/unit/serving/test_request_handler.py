@@ -240,6 +240,15 @@ def test_terms_are_counted_by_whether_the_translation_has_them(longest: int, out
     assert {key: value for key, value in changes.items() if key[0] == TERMS.name} == {(TERMS.name, outcome): 1}
 
 
+@pytest.mark.parametrize(("kind", "outcome"), [("terms", "missed"), ("phrases", "used")])
+def test_a_term_within_a_longer_word_is_counted_as_missed(kind: str, outcome: str) -> None:
+    server = Server()
+    server.ask(1, "hello", prefix=[6, 3, 4, 5], max_length=1, beam_size=2, **{kind: [[[3, 4, 5]]]})
+    server.finish().texts(1)
+    changes = {(name, label): value for name, label, value in server.recorder.take_changes()}
+    assert {key: value for key, value in changes.items() if key[0] == TERMS.name} == {(TERMS.name, outcome): 1}
+
+
 class TestTimes:
     """They count from the arrival at the server: a frame that was on its way or kept waiting says since when."""
 

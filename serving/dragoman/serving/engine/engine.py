@@ -51,6 +51,7 @@ class Engine:
         self.sessions = Sessions(runtime, model, self.limits, clock)
         self._forced = ForcedDecoding(runtime, model, self.limits.max_queue_requests, self.limits.encode_tokens_per_step)
         self.can_enforce_phrases = runtime.can_score_tokens
+        self.words = model.words
         self._check = AdmissionCheck(self.limits, model, runtime)
         self._scheduler = Scheduler(runtime, model, self.limits, self.counters, self._recall)
         self._runtime = runtime

@@ -39,7 +39,7 @@ class RequestHandler:
     def __init__(self, bundle: LoadedBundle, recorder: Recorder, replies: Replies, jobs: JobQueue) -> None:
         self._bundle, self._recorder, self._replies, self._jobs = bundle, recorder, replies, jobs
         self._engine = bundle.engine
-        self._metrics = RequestMetrics(recorder, bundle.settings, bundle.stand_ins)
+        self._metrics = RequestMetrics(recorder, bundle.settings, bundle.stand_ins, bundle.engine.words)
         self._cache = ResponseCache[TextAnswer](bundle.settings.engine.response_cache_bytes)
         self._admission = RequestAdmission(bundle, self._cache, self._metrics, jobs)
         self._parts = PartSequences(bundle, recorder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from dragoman.search import Words
 from dragoman.serving import metrics
 from dragoman.serving.engine import Sequence
 from dragoman.serving.logs import event as log_event
@@ -22,8 +23,10 @@ _log = logging.getLogger(__name__)
 class RequestMetrics:
     """Counts everything but the supervisor's own requests, whose id is the settings' `probe_id`."""
 
-    def __init__(self, recorder: metrics.Recorder, settings: ProcessSettings, stand_ins: StandIns) -> None:
-        self._recorder, self._stand_ins = recorder, stand_ins
+    def __init__(
+        self, recorder: metrics.Recorder, settings: ProcessSettings, stand_ins: StandIns, words: Words | None
+    ) -> None:
+        self._recorder, self._stand_ins, self._words = recorder, stand_ins, words
         self._probe_id, self._log_requests = settings.probe_id, settings.log_requests
         self._pairs: set[str] = set()
 
@@ -49,10 +52,12 @@ class RequestMetrics:
             self._recorder.observe(metrics.TOKEN_SECONDS, (ended_s - first_s) / (tokens - 1))
 
     def _count_phrases(self, sequence: Sequence) -> None:
-        """Whether the translation contains each required phrase, in one of its alternatives."""
-        generated = sequence.hypotheses[0].tokens
-        for alternatives in sequence.options.must_occur:
-            is_met = any(_has(generated, tokens) for tokens in alternatives)
+        """Whether the translation contains each required phrase, in one of its alternatives, and each term as a word."""
+        best, options = sequence.hypotheses[0], sequence.options
+        generated = best.tokens[:-1] if best.finish == "eos" else best.tokens
+        for at, alternatives in enumerate(options.must_occur):
+            words = self._words if at >= len(options.phrases) else None
+            is_met = any(_has(generated, tokens, words) for tokens in alternatives)
             if alternatives[0] in self._stand_ins.tokens:
                 self._recorder.count(metrics.PLACEHOLDERS, label="kept" if is_met else "missed")
             else:
@@ -91,5 +96,17 @@ class RequestMetrics:
             log_event(_log, logging.INFO, "request", {**fields, "total_ms": round(total_s * 1000, 2)})
 
 
-def _has(tokens: tuple[int, ...], phrase: tuple[int, ...]) -> bool:
-    return any(tokens[at : at + len(phrase)] == phrase for at in range(len(tokens) - len(phrase) + 1))
+def _has(tokens: tuple[int, ...], phrase: tuple[int, ...], words: Words | None) -> bool:
+    """Anywhere, or with `words` as whole words: as the search understands it."""
+    begins, ends = (False, False) if words is None else words.edges(phrase)
+    for start in range(len(tokens) - len(phrase) + 1):
+        end = start + len(phrase)
+        if tokens[start:end] == phrase and not (
+            words is not None
+            and (
+                (begins and start and words.is_open(tokens[start - 1]))
+                or (ends and end < len(tokens) and words.goes_on(tokens[end]))
+            )
+        ):
+            return True
+    return False
