@@ -6,7 +6,7 @@ import pytest
 import sacrebleu
 
 from dragoman.client import RequestOptions, Translator
-from served import Caller, Server
+from served import Caller, Server, eventually
 from shared_files import CHECKOUT, shared_file
 
 PARAGRAPHS, EACH = 12, 5
@@ -34,6 +34,31 @@ def test_a_paragraph_says_what_its_sentences_say(caller: Caller) -> None:
     whole = caller.translate(in_paragraphs(sources)).best
     assert sacrebleu.corpus_bleu(whole, expected).score >= 97
     assert sacrebleu.corpus_bleu(caller.translate(in_paragraphs(sources), split="none").best, expected).score < 60
+
+
+def test_what_a_paragraph_lost_is_translated_again_and_counted(server: Server, caller: Caller) -> None:
+    """Five sentences at once, of which this model drops more than half."""
+    sources = (CHECKOUT / "deploy" / "workload.txt").read_text(encoding="utf-8").splitlines()[: 4 * EACH]
+    before = server.metrics()
+    options = {"split": "none", "cache": False}
+    reported = caller.translate(in_paragraphs(sources), on_suspicion="report", **options)
+    again = caller.translate(in_paragraphs(sources), on_suspicion="retry", **options)
+    first, second = ([text["sentences"][0] for text in answer.details["texts"]] for answer in (reported, again))
+    suspicious = [at for at, sentence in enumerate(first) if sentence["suspicions"]]
+    assert suspicious
+    assert [sentence["suspicions"] for sentence in second] == [sentence["suspicions"] for sentence in first]
+    replaced = [at for at, sentence in enumerate(second) if sentence["second"] == "replaced"]
+    assert replaced
+    assert {at for at, sentence in enumerate(second) if sentence["second"] is not None} == set(suspicious)
+    assert sum(len(again.best[at]) for at in replaced) > sum(len(reported.best[at]) for at in replaced)
+    assert all(again.best[at] == text for at, text in enumerate(reported.best) if at not in replaced)
+
+    def grown(outcome: str) -> float:
+        series = f'dragoman_suspicious_sentences_total{{model="en-de",outcome="{outcome}"}}'
+        return server.metrics().get(series, 0) - before.get(series, 0)
+
+    expected = {"reported": len(suspicious), "replaced": len(replaced), "kept": len(suspicious) - len(replaced)}
+    eventually(lambda: all(grown(outcome) >= count for outcome, count in expected.items()))
 
 
 def test_a_paragraph_is_its_sentences_with_the_spacing_between_them(caller: Caller) -> None:
