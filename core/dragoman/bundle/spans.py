@@ -9,18 +9,36 @@ __all__ = ["Span", "joined_empty", "spans_by_decoding", "spans_of_bytes"]
 Span = tuple[int, int]
 
 
+_MOST_BEHIND = 64
+"""Tokens that may wait for the rest of a character, or be blanks; what needs more is no text, and its spans a guess."""
+
+
 def spans_by_decoding(decode: Callable[[list[int]], str], ids: list[int]) -> list[Span]:
     """What each token adds to decode(ids), for a decoder that can't tell.
 
-    A token that is a part of a character adds it with the last one of its parts.
+    A token that is a part of a character adds it with the last one of its parts. In time linear in the tokens: what a token
+    adds shows behind the few tokens before it as well as behind all of them.
     """
     text, spans, end = decode(ids), list[Span](), 0
+    context, clean, reached = 0, 0, 0  # ids[context:clean] end at text[reached], with a whole character
+    before = ""  # their text
     for count in range(1, len(ids) + 1):
-        begin, beginning = end, text if count == len(ids) else decode(ids[:count])
-        while end < min(len(text), len(beginning)) and beginning[end] == text[end]:
-            end += 1
+        begin, window = end, decode(ids[context:count])
+        added = window[len(before) :] if window.startswith(before) else ""
+        matching = reached + _common(added, text[reached : reached + len(added)])
+        end = len(text) if count == len(ids) else max(end, matching)
         spans.append((begin, end))
+        if (added and matching == reached + len(added)) or count - clean > _MOST_BEHIND:
+            last = decode(ids[clean:count])
+            if last.strip() or count - context > _MOST_BEHIND:  # a decoder may drop blanks at the beginning
+                context, window = clean, last
+            clean, reached, before = count, end, window
     return joined_empty(spans)
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def spans_of_bytes(text: str) -> list[Span]:

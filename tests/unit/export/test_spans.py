@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dragoman.bundle.spans import spans_by_decoding
+from dragoman.bundle.spans import Span, joined_empty, spans_by_decoding
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
 from dragoman.export.checkpoint import read_checkpoint
 from random_families import FAMILIES
@@ -74,3 +77,46 @@ def test_parts_of_a_character_are_all_at_its_place() -> None:
     text = "é☃"
     spans = spans_by_decoding(lambda ids: bytes(ids).decode(errors="replace"), list(text.encode()))
     assert spans == [(0, 1)] * 2 + [(1, 2)] * 3
+
+
+def spans_by_prefixes(decode: Callable[[list[int]], str], ids: list[int]) -> list[Span]:
+    """What `spans_by_decoding` has to find, from every prefix decoded anew."""
+    text, spans, end = decode(ids), list[Span](), 0
+    for count in range(1, len(ids) + 1):
+        begin, beginning = end, text if count == len(ids) else decode(ids[:count])
+        while end < min(len(text), len(beginning)) and beginning[end] == text[end]:
+            end += 1
+        spans.append((begin, end))
+    return joined_empty(spans)
+
+
+@pytest.mark.parametrize("text", [*TEXTS, "It's 3:45 – don't ☃☃ stop…  Ünïcödé, 日本 and 👩‍👩‍👧!"])
+def test_spans_from_a_few_tokens_are_those_from_all_tokens_before(tokenizer: Tokenizer, text: str) -> None:
+    decode = tokenizer.decode
+    ids = [token for token in tokenizer.encode_target(text) if token not in tokenizer.silent]
+    assert spans_by_decoding(decode, ids) == spans_by_prefixes(decode, ids)
+
+
+@given(text=st.text(max_size=60))
+def test_spans_of_any_text_are_those_from_all_tokens_before(text: str) -> None:
+    ids = list(text.encode(errors="surrogatepass"))
+
+    def decode(some: list[int]) -> str:
+        return bytes(some).decode(errors="replace")
+
+    assert spans_by_decoding(decode, ids) == spans_by_prefixes(decode, ids)
+
+
+def test_spans_of_many_tokens_are_found_from_few_at_a_time() -> None:
+    longest = 0
+
+    def decode(ids: list[int]) -> str:
+        nonlocal longest
+        longest = max(longest, len(ids) if len(ids) < 4000 else 0)
+        return bytes(ids).decode(errors="replace")
+
+    for text in (b"word " * 800, b"\x80" * 4000, b"\xf0\x9f" * 2000):
+        spans = spans_by_decoding(decode, list(text))
+        assert len(spans) == len(text)
+        assert spans[-1][1] == len(decode(list(text)))
+    assert longest < 200

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dragoman.search import search_batch
 from dragoman.serving.engine.batch import DecodingBatch, Quantum
 from dragoman.serving.engine.counters import Counters
+from dragoman.serving.engine.encode_budget import EncodeBudget
+from dragoman.serving.engine.large_share import LargeShare
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
 from dragoman.serving.engine.room import Room
 from dragoman.serving.engine.runtime import Runtime
@@ -26,19 +28,6 @@ _HELD_STEPS = 4
 
 _MANY_STEPS = 1 << 20
 
-_SMALL_S = 1.0
-"""After a small sequence others are expected for so long, and rows are kept free for them."""
-
-_ENCODE_S = 0.02
-"""About how long the sources that are encoded between two steps may take …"""
-
-_ENCODE_ALONE_S = 0.1
-"""… and before the first step, when nothing runs that would wait. Sources that begin together are decoded together: a large
-model would read all its weights for each of them otherwise."""
-
-_WORTH_ENCODING = 128
-"""Tokens that are encoded in any case: the weights are read for fewer of them, too, which takes as long."""
-
 Recall = Callable[[], None]
 
 
@@ -46,7 +35,7 @@ class Scheduler:
     """Batches, one for each beam width and call that runs at once, and the queue before them.
 
     The batches of one width share its rows evenly, once they are too many for one call. Large sequences (a wide beam, a
-    long text) leave a quarter of the rows to small ones while there are any, which so never wait for them.
+    long text) leave a quarter of the rows and of the slots to small ones while there are any, which so never wait for them.
 
     What a step costs besides the model's work goes by the next tokens that searches look at. Sequences that look at very
     many (phrases, sampling from the whole vocabulary) are in batches of their own, of a bounded number of tokens each, and
@@ -64,11 +53,11 @@ class Scheduler:
         self.batches: list[DecodingBatch] = []
         self._has_turns = False  # whether any of them takes turns
         self.slots_limit = limits.kv_slots(model)
+        self._large_share = LargeShare(limits.max_rows, self.slots_limit, padded=runtime.pads)
         self._rows_together = min(runtime.rows_together, limits.max_rows)
         self._orders = itertools.count()
-        self._encode_token_s = 0.0  # measured
+        self._encode_budget = EncodeBudget(limits.encode_tokens_per_step // self.calls_at_once)
         self._begins_alone = True  # nothing ran before the newcomers that are being admitted
-        self._small_until_s, self._expects_small = float("-inf"), False
 
     # What the engine calls.
 
@@ -91,9 +80,8 @@ class Scheduler:
 
     def admit(self, now: float) -> None:
         """Let waiting sequences join batches: a bounded number of tokens each time, so that running ones are not held up."""
-        if any(not head.is_large for head in self.waiting.heads()):
-            self._small_until_s = now + _SMALL_S
-        self._expects_small = now < self._small_until_s
+        self._large_share.note(now, small_waits=any(not head.is_large for head in self.waiting.heads()))
+        self._hold_large()
         self._begins_alone = self.is_empty
         budgets: dict[DecodingBatch, int] = {}
         refused: set[tuple[int, bool, bool]] = set()
@@ -115,24 +103,19 @@ class Scheduler:
         if not batch.is_full:
             return
         batch.grow()
+        self._hold_large()
         if self.reserved_slots().fit(self.slots_limit):
             return
         self._recall()
         while len(running := self._running()) > 1 and not self.reserved_slots().fit(self.slots_limit):
-            latest = max(running, key=_precedence)
-            if latest.batch is not None:
-                latest.batch.leave(latest)
-            self.waiting.put_back(latest)
-            self._counters.preemptions += 1
+            self._preempt(running)
         self._release()
 
     def note(self, batch: DecodingBatch, quantum: Quantum) -> None:
         """What a batch did: newcomers that could have joined still wait for others, and how long encoding takes."""
         if len(self.waiting) and quantum.rows < batch.share * batch.width:
             batch.held += quantum.steps
-        if quantum.encoded_slots and quantum.encode_s:
-            token_s = quantum.encode_s / quantum.encoded_slots
-            self._encode_token_s = 0.8 * self._encode_token_s + 0.2 * token_s if self._encode_token_s else token_s
+        self._encode_budget.note(quantum.encoded_slots, quantum.encode_s)
 
     def trim(self) -> None:
         """Give memory back that no sequence uses, when more is held than promised, and the batches of finished turns."""
@@ -202,13 +185,13 @@ class Scheduler:
     def _take(self, head: Sequence, ready: list[DecodingBatch], budgets: dict[DecodingBatch, int]) -> list[Sequence]:
         """Newcomers for the best of the batches that are ready, `head` first; none when it does not fit."""
         batch = ready[0]
-        budget = budgets[batch] if batch in budgets else self._encode_budget()
+        budget = budgets[batch] if batch in budgets else self._encode_budget.tokens(self._begins_alone)
         fair = -(-len(self.waiting) // len(ready))
         rows = min(self.rows_for(head.is_large), min(fair, batch.share - len(batch)) * batch.width)
         room = Room(
             batch,
             rows,
-            self.slots_beside(batch),
+            self._slots_for(head, batch),
             padded=self._runtime.pads,
             alone=self.is_empty,
             step_candidates=self._limits.step_candidates,
@@ -221,13 +204,6 @@ class Scheduler:
             batch.held = 0
         return newcomers
 
-    def _encode_budget(self) -> int:
-        budget = self._limits.encode_tokens_per_step // self.calls_at_once
-        if not self._encode_token_s:
-            return budget
-        seconds = _ENCODE_ALONE_S if self._begins_alone else _ENCODE_S
-        return min(budget, max(int(seconds / self._encode_token_s), _WORTH_ENCODING))
-
     def rows_for(self, large: bool) -> int:
         """Rows that more sequences of this kind may take now."""
         most = self._limits.max_rows
@@ -235,12 +211,19 @@ class Scheduler:
         waiting_large = self.waiting.large_width
         if not waiting_large:
             return free
-        taken = sum(sequence.width for sequence in self._running() if sequence.is_large)
-        share = max(most * 3 // 4, waiting_large) if self._expects_small else most
+        share = self._large_share.rows(self._large(), waiting_large)
         if large:
-            return min(free, share - taken)
+            return min(free, share)
         # Rows come together for a large sequence that may have them.
-        return free - waiting_large if waiting_large <= share - taken else free
+        return free - waiting_large if waiting_large <= share else free
+
+    def _slots_for(self, head: Sequence, batch: DecodingBatch) -> KVSlots:
+        """Slots that the batch may have with this newcomer and others like it."""
+        beside = self.slots_beside(batch)
+        if not (head.is_large and self._large_share.is_limited and (large := self._large())):
+            return beside  # one large sequence may run in any case
+        more = batch.slots.plus(self._large_share.slots(large))
+        return KVSlots(min(beside.own, more.own), min(beside.cross, more.cross))
 
     def slots_beside(self, batch: DecodingBatch) -> KVSlots:
         """What the other batches leave."""
@@ -266,6 +249,27 @@ class Scheduler:
         return self.batches[-1]
 
     # Memory.
+
+    def _hold_large(self) -> None:
+        """Large sequences that have grown into the slots of small ones give them back: the latest begin again later."""
+        if not self._large_share.is_limited or self._large_fit(self._large()):
+            return
+        self._recall()
+        while len(large := self._large()) > 1 and not self._large_fit(large):
+            self._preempt(large)
+
+    def _large_fit(self, large: list[Sequence]) -> bool:
+        return NO_SLOTS.fit(self._large_share.slots(large))
+
+    def _preempt(self, running: list[Sequence]) -> None:
+        latest = max(running, key=_precedence)
+        if latest.batch is not None:
+            latest.batch.leave(latest)
+        self.waiting.put_back(latest)
+        self._counters.preemptions += 1
+
+    def _large(self) -> list[Sequence]:
+        return [sequence for sequence in self._running() if sequence.is_large]
 
     def _running(self) -> list[Sequence]:
         return [sequence for batch in self.batches for sequence in batch.sequences]
