@@ -212,8 +212,9 @@ class BeamBatch(SearchBatch):
         tracker, width = self._trackers[sequence], self.width
         if tracker is None:
             raise RuntimeError("the sequence has no phrases")
-        whole = [one for one in candidates if one[3] == tracker.most]
-        ending = [one for one in whole[:width] if over or one[2] in self._ends]
+        most, ends = tracker.most, self._ends
+        whole = [one for one in candidates if one[3] == most]
+        ending = [one for one in whole[:width] if over or one[2] in ends]
         if over and not ending and not self._ended[sequence]:
             fullest = max((bank for _, _, _, bank in candidates), default=0)
             ending = [one for one in candidates if one[3] == fullest][:width]

@@ -11,8 +11,9 @@ most are left out before anything is made of them: of those that lead to one ban
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -93,35 +94,35 @@ class PhraseTracker:
 
         A row without all phrases for which it is time to end is given up: it could only append them to a whole sentence.
         """
-        ends, seen, late = self._ends, set[int](), set[int]()
-        for _, row, token, bank in candidates:
-            if row not in seen:
-                seen.add(row)
-                if token in ends and bank < self.most:
-                    late.add(row)
-        banks = self._banks(candidates, late) or self._banks(candidates, ())
+        banks = self._banks(candidates, gives_up=True) or self._banks(candidates, gives_up=False)
         if not banks:
             return []
         chosen = [banks[max(banks)].pop(0)]
-        turn = 0
-        rounds = [list(held) for held in banks.values()]
-        while len(chosen) < self._width and any(turn < len(held) for held in rounds):
-            heads = sorted((held[turn] for held in rounds if turn < len(held)), key=_score, reverse=True)
-            chosen += heads[: self._width - len(chosen)]
-            turn += 1
+        for heads in itertools.zip_longest(*banks.values()):
+            if len(chosen) == self._width:
+                break
+            some = sorted(filter(None, heads), key=_score, reverse=True)
+            chosen += some[: self._width - len(chosen)]
         chosen.sort(key=_score, reverse=True)
         return chosen
 
-    def _banks(self, candidates: Sequence[Candidate], late: Collection[int]) -> dict[int, list[Candidate]]:
-        """By bank the best of those that do not end, best first; rows that are `late` are left out."""
-        ends, width = self._ends, self._width
+    def _banks(self, candidates: Sequence[Candidate], *, gives_up: bool) -> dict[int, list[Candidate]]:
+        """By bank the best of those that do not end, best first; without rows that are given up, as `kept` says."""
+        ends, width, most = self._ends, self._width, self.most
         banks: dict[int, list[Candidate]] = {}
+        seen, late = set[int](), set[int]()
         for one in candidates:
             _, row, token, bank = one
-            if token not in ends and row not in late:
-                held = banks.setdefault(bank, [])
-                if len(held) < width:
+            if token in ends:
+                if gives_up and bank < most and row not in seen:  # its best token
+                    late.add(row)
+            elif row not in late:
+                held = banks.get(bank)
+                if held is None:
+                    banks[bank] = [one]
+                elif len(held) < width:
                     held.append(one)
+            seen.add(row)
         return banks
 
     def go_on(self, chosen: Sequence[Candidate]) -> None:
