@@ -10,13 +10,14 @@ import torch
 import transformers
 
 from dragoman import native
-from dragoman.bundle.manifest import Lowering
+from dragoman.bundle.manifest import Lowering, Precision
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.calibration.alignment import find_alignment
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.transformer.forced import aligning_heads
 from dragoman.export.verification.corpus import bundled_corpus
 from dragoman.export.verification.forced import ForcedModel
+from dragoman.export.verification.sessions import opened
 from exported_graphs import Exported, export
 from random_families import FAMILIES
 from random_marian import REFERENCE_MODEL, write_marian
@@ -75,6 +76,39 @@ def test_alignments_need_no_log_probabilities(tiny_fp32: Exported) -> None:
     scored, aligned = model([5, 9, 11, 0], [7, 9, 8, 0]), model([5, 9, 11, 0], [7, 9, 8, 0], scored=0)
     assert (scored.log_probs.shape, aligned.log_probs.shape, aligned.best_tokens.shape[0]) == ((4,), (0,), 0)
     np.testing.assert_array_equal(aligned.alignment, scored.alignment)
+
+
+@needs_operators
+@pytest.mark.parametrize(("name", "precision"), [("BART", "fp32"), ("NLLB", "int8")])  # norms behind the sums, and before
+def test_alignments_need_no_layers_behind_their_heads(tmp_path: Path, name: str, precision: Precision) -> None:
+    exported = export(
+        tmp_path / "graphs", FAMILIES[name].write(tmp_path / "model"), ("native",), precision, alignment_heads=((0, 1),)
+    )
+    graph, target = exported.graph("forced", "native"), np.array([7, 9, 8, 12, 25, 4], np.int64)
+    session, dice = opened(exported.directory / graph.file), np.random.default_rng(5)
+    shapes = {spec.name: spec.shape for spec in graph.inputs}
+    memories = {
+        name: dice.standard_normal((4, int(shape[1])), np.float32)
+        for name, shape in shapes.items()
+        if name.startswith("cross_")
+    }
+    layers, _, slot = shapes["self_cache"]
+    alignments, caches = [], []
+    for targets in (target, target[:0]):
+        cache = np.zeros((int(layers), len(target), int(slot)), np.float32)
+        given = {
+            "tokens": target,
+            "targets": targets,
+            "positions": np.arange(len(target), dtype=np.int32),
+            "self_cache": cache,
+            "candidates": np.ones(1, np.int64),
+        }
+        alignments.append(session.run(["alignment"], {**given, **memories})[0])
+        caches.append(cache)
+    np.testing.assert_array_equal(*alignments)
+    np.testing.assert_array_equal(caches[0][0], caches[1][0])
+    assert caches[0][1].any(-1).all()
+    assert not caches[1][1:].any()
 
 
 @needs_operators

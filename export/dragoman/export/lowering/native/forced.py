@@ -15,6 +15,7 @@ from dragoman.export.lowering.signature import Signature
 from dragoman.export.transformer import AttentionShape, Transformer, TransformerConfig
 from dragoman.export.transformer.forced import head_weights
 from dragoman.export.transformer.layers import Step
+from dragoman.export.transformer.operators import Norm
 
 __all__ = ["ForcedGraph", "forced_arguments", "forced_signature"]
 
@@ -27,15 +28,27 @@ class Memory(NamedTuple):
 
 
 class TargetOperators(NativeOperators):
-    """The rows of a step are consecutive tokens of one target; alignments are summed up on the way."""
+    """The rows of a step are consecutive tokens of one target; alignments are summed up on the way.
 
-    def __init__(self) -> None:
+    Beyond the last attention that has a part in them only the scored tokens go on: none, where alignments are all that is
+    asked for.
+    """
+
+    def __init__(self, scored: Tensor, positions: Tensor, aligning_layers: int) -> None:
+        """`scored` (scored,): which of the tokens."""
         self.alignment: Tensor | None = None  # (tokens, source)
+        self._scored, self._positions, self._layers_left = scored, positions, aligning_layers
+        self._stream_is_whole = True  # the residual stream has a row for each token
 
     def step_attention(
-        self, packed: Tensor, past: LayerCache, positions: Tensor, shape: AttentionShape, bias: Tensor | None
+        self,
+        packed: Tensor,
+        past: LayerCache,
+        positions: Tensor,  # noqa: ARG002 - of all tokens
+        shape: AttentionShape,
+        bias: Tensor | None,
     ) -> tuple[Tensor, LayerCache]:
-        return operators.target_attention(packed, past.cache, positions, past.layer, shape, bias), past
+        return operators.target_attention(packed, past.cache, self._positions, past.layer, shape, bias), past
 
     def cross_attention(  # type: ignore[override]
         self,
@@ -47,7 +60,26 @@ class TargetOperators(NativeOperators):
         seen, alignment = operators.aligned_attention(query, memory.source, shape, memory.heads)
         if alignment is not None:
             self.alignment = alignment if self.alignment is None else self.alignment + alignment
+            self._layers_left -= 1
+            if self._layers_left == 0:
+                seen, self._positions = self._of_scored(seen), self._of_scored(self._positions)
         return seen
+
+    def add_norm(self, x: Tensor, update: Tensor, norm: Norm) -> Tensor:
+        return super().add_norm(self._stream(x), update, norm)
+
+    def add_then_norm(self, x: Tensor, update: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+        return super().add_then_norm(self._stream(x), update, norm)
+
+    def _stream(self, x: Tensor) -> Tensor:
+        """The residual stream, as many rows as the update has that it is added to."""
+        if self._layers_left or not self._stream_is_whole:
+            return x
+        self._stream_is_whole = False
+        return self._of_scored(x)
+
+    def _of_scored(self, rows: Tensor) -> Tensor:
+        return rows.index_select(0, self._scored)
 
 
 class ForcedGraph(nn.Module):
@@ -62,14 +94,16 @@ class ForcedGraph(nn.Module):
     def forward(  # noqa: PLR0917 - the graph's inputs
         self,
         tokens: Tensor,  # (tokens,)
-        targets: Tensor,  # (scored,): what follows each of the first tokens; none where only the alignment is asked
+        targets: Tensor,  # (scored,): what follows each of the first tokens; none where only the alignment is asked.
+        # Later pieces of the target can be scored only if all of these are: the others have no keys in the last layers.
         positions: Tensor,  # (tokens,)
         self_cache: Tensor,  # (layers, self_slots, 2 · width)
         candidates: Tensor,  # (1,)
         memories: Sequence[Tensor],  # of each layer (source, 2 · width)
         shortlists: Tensor | None = None,  # (1,), where languages have lists
     ) -> list[Tensor]:
-        model, target_operators = self.model, TargetOperators()
+        model, scored = self.model, torch.arange(targets.shape[0])
+        target_operators = TargetOperators(scored, positions, len(head_weights(model.config)))
         seen = [Memory(memory, getattr(self, f"heads_{layer}", None)) for layer, memory in enumerate(memories)]
         pasts = [LayerCache(self_cache, positions, layer) for layer in range(len(memories))]
         hidden, _ = model.decoder(
@@ -79,9 +113,8 @@ class ForcedGraph(nn.Module):
             pasts,
             Step(positions, None, target_operators),  # type: ignore[arg-type]
         )
-        scored = hidden.index_select(0, torch.arange(targets.shape[0]))
         # The scored tokens come behind the best; the caller leaves them out there.
-        best, log_probs, _ = cast(TiledOutput, model.output).best(scored, candidates, targets[:, None], shortlists)
+        best, log_probs, _ = cast(TiledOutput, model.output).best(hidden, candidates, targets[:, None], shortlists)
         return [log_probs[:, -1], cast(Tensor, target_operators.alignment), best, log_probs]
 
 
