@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -12,6 +13,7 @@ from pretend import planned, run, translated
 
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.markdown_tokens import markdown_tokens
+from dragoman.serving.text.markup_tokens import Kind, MarkupToken
 
 README = r"""---
 title: kept
@@ -114,6 +116,7 @@ def test_emphasis_goes_where_its_words_go() -> None:
         ("> no quote", r"\> no quote"),
         ("<b> &amp; [x](y)", r"\<b> \&amp; \[x\](y)"),
         ("a\\*b c\\d", r"a\\\*b c\d"),
+        ("call __init__ of a__b", r"call \_\_init\_\_ of a__b"),
     ],
 )
 def test_signs_of_a_translation_are_only_text(said: str, written: str) -> None:
@@ -134,6 +137,20 @@ def test_signs_of_a_translation_are_only_text(said: str, written: str) -> None:
 def test_what_is_text_is_what_the_parser_says(source: str, parts: list[str]) -> None:
     assert [part.text for part in planned(source, "markdown").parts] == parts
     assert structure(translated(source, "markdown", loud)) == structure(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("**The end\\\nis near.** We go.", "**The end\\\nis neAr.** We gO."),  # a pair on both sides of a line break
+        ("![**A** long `code` word](b)", "![A lOng cOde wOrd](b)"),  # a description has no emphasis
+        ('[a]: b\n  "long"\n\nlong', '[a]: b\n  "long"\n\nlOng'),  # the title of a definition in a line of its own
+        ("*a ``long`code*ness", "*A &#96;&#96;long&#96;code* ness"),  # a placeholder is a word of its own
+        ("a ```long\n``` `so", "A ```long ``` &#96;sO"),  # what begins a line may begin a block
+    ],
+)
+def test_what_a_translation_is_written_as(source: str, written: str) -> None:
+    assert translated(source, "markdown", loud) == written
 
 
 def test_titles_of_links_are_translated_when_asked_for() -> None:
@@ -175,12 +192,44 @@ def test_tokens_are_the_source(pieces: list[str]) -> None:
     assert "".join(token.raw for token in run(markdown_tokens(source))) == source
 
 
+CONTESTED = re.compile(
+    r"""
+    ~~~                                  # GitHub strikes nothing out between runs of three and more; this parser does
+    | ^[ ]{4,} (?: [>\#*_|-] | 1\. | ``` )  # in a lazy line of an item: text in CommonMark, a block to this parser
+    # To this parser a table may begin before the mark of its line is an item's, and in a lazy line; not so on GitHub.
+    | ^[ ]* (?: [-*>\#] | 1\. ) [^\n]* \n (?: [^\n]+\n )*? [ ]* \|-\|-\|
+    | ^[ ]* (?: [-*] | 1\. ) [^\n]* \| \n \|:
+    | (?: [ ]{2} | \|-\|-\| ) \n \|-\|-\|  # only text because the line before, which changes, has not as many cells
+    | !\[[*_~] | [*_~]\]                 # what stands beside emphasis in a description; this parser reads it by itself
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+
+
+def has_split_run(tokens: list[MarkupToken]) -> bool:
+    """Whether only a part of a run of signs is emphasis. The rest is text, and escaped: CommonMark compares the lengths of
+    runs, so that with a shorter one the structure may be another. Nothing that could be written there keeps it.
+    """
+    return any(
+        text.kind is Kind.TEXT and tag.needs_words and set(text.raw) == set(tag.raw)
+        for pair in pairwise(tokens)
+        for text, tag in (pair, pair[::-1])
+    )
+
+
 @settings(max_examples=150)
 @example(["*", "*", "![i](x.png 't')", "*", "    code\n"])
 @example(["*", "*", "*", "![i](x.png 't')", "*", "| a | b |\n|:-:|--|\n| c | d |\n"])
 @example(["*", "> ", "![i](x.png 't')", "*", "    code\n"])
+@example(["**", "> ", "*", "![i](x.png 't')", "**", "    code\n"])
+@example(["![", "![i](x.png 't')", "]", "(b)"])
+@example(["*", "``", "word", "`", "word", "*", "a b"])
+@example(["[a]: b\n", "(b)", "\n", "    code\n"])
+@example(["_", "__", "a b", "__", "_", "|"])
+@example(["(b)", "```\n", "```", "[", "``"])
+@example(["_", "![", "  \n", "!", "_", " ", "]", "a b"])
 @given(st.lists(st.sampled_from([sign for sign in SIGNS if sign not in NOT_JUDGED] + ["\\*"]), max_size=12))
 def test_a_parser_sees_the_same_structure_after_a_translation_of_every_word(pieces: list[str]) -> None:
     source = "".join(pieces)
-    assume("~~~" not in source)  # GitHub strikes nothing out between runs of three and more; this parser does
+    assume(CONTESTED.search(source) is None and not has_split_run(run(markdown_tokens(source))))
     assert structure(translated(source, "markdown", loud)) == structure(source)

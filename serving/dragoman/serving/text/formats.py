@@ -9,9 +9,10 @@ from typing import Literal
 from dragoman.serving.text.document import Blocks
 from dragoman.serving.text.html_tokens import html_tokens
 from dragoman.serving.text.markdown_tokens import markdown_tokens
-from dragoman.serving.text.markup_blocks import MarkedText, Opaque, marked_texts
+from dragoman.serving.text.markup_blocks import Item, MarkedText, Opaque, marked_texts
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken
 from dragoman.serving.text.protection import Draft, Protection
+from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER
 from dragoman.serving.text.xml_tokens import xml_tokens
 
 __all__ = ["TextFormat", "blocks_of"]
@@ -59,9 +60,15 @@ def _draft(marked: MarkedText, *, knows_places: bool) -> Draft:
                 draft.end_tag_in_space()  # an image between two words
             draft.add_text(shown[1:] if is_double else shown, source)
         elif isinstance(item, Opaque):
-            draft.add_opaque(source)
+            draft.add_opaque(item.raw, source)
         else:
             places[at] = draft.add_tag(item.raw, needs_words=item.needs_words)
         is_behind_aside = isinstance(item, MarkupToken) and (is_behind_aside or item.kind is Kind.ASIDE)
-    draft.pair({places[at]: places[partner] for at, partner in marked.partners.items()})
+    draft.pair({place: places.get(marked.partners.get(at, -1), _beyond(marked.items[at])) for at, place in places.items()})
     return draft
+
+
+def _beyond(item: Item) -> int:
+    """Instead of a partner: that it stands in another block, or that there is none."""
+    kind = item.kind if isinstance(item, MarkupToken) else None
+    return ENDS_LATER if kind is Kind.OPEN else BEGAN_BEFORE if kind is Kind.CLOSE else -1

@@ -31,6 +31,7 @@ _FENCE = re.compile(r"(`{3,})[^`]*$|(~{3,})")
 _TASK = re.compile(r"\[[ xX]\][ \t]+(?=\S)")
 _ALERT = re.compile(r"\[![A-Za-z]+\][ \t]*$")
 _DEFINITION = re.compile(r"\[(?!\^)((?:[^\[\]\\]|\\.){1,999})\]:[ \t]*(?=\S)")
+_TITLE = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))[ \t]*$""")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,200}\]:[ \t]*")
 
 
@@ -91,6 +92,7 @@ class _Reader:
         self._until: re.Pattern[str] | None = None  # the end of HTML, or of a fence
         self._until_line = False  # whether a whole line must be that, as of a fence
         self._in_table = False
+        self._awaits_title = False  # of the definition in the line before
 
     @property
     def _paragraph(self) -> MarkdownBlock | None:
@@ -101,6 +103,7 @@ class _Reader:
         if self._block is not None:
             self.blocks.append(self._block)
         self._block, self._until, self._until_line, self._in_table = None, None, False, False
+        self._awaits_title = False
 
     def read(self, line: Line) -> None:
         matched = self._containers.matched(line)
@@ -202,9 +205,13 @@ class _Reader:
 
     def _begin_paragraph(self, source: str, text: int, end: int) -> None:
         """Or something that looks like one."""
+        awaits_title = self._awaits_title
         self.end_block()
+        if awaits_title and _TITLE.match(source, text, end):
+            return
         if (definition := _DEFINITION.match(source, text, end)) is not None:
             self.labels.add(normalized(definition.group(1)))
+            self._awaits_title = len(source[definition.end() : end].split(None, 1)) == 1
             return
         if (footnote := _FOOTNOTE.match(source, text, end)) is not None:
             text = footnote.end()

@@ -168,7 +168,9 @@ class _Inline:
         if following == len(ends):
             return _Node(at, behind, signs=Signs("`", behind - at, False, False, behind - at))
         end = ends[following] + behind - at
-        return _Node(at, end, MarkupToken(Kind.ATOM, self._content.raw(at, end)))
+        raw, code = self._content.raw(at, end), self._text[at:end]
+        written = code.replace("\n", " ") if "\n" in code else ""  # as the paragraph; what begins a line may begin a block
+        return _Node(at, end, MarkupToken(Kind.ATOM, raw, written=written))
 
     def _angle(self, at: int) -> Generator[None, None, _Node | None]:
         if (node := self._token_node(_AUTOLINK, at, Kind.ATOM)) is not None:
@@ -213,13 +215,14 @@ class _Inline:
             begin, stop = (self._content.place(at) - first for at in title)
             titles = (AttributeText(begin, stop, unescaped(self._text[slice(*title)]), MARKDOWN_TITLE),)
         opening = self._nodes[bracket.node]
-        if bracket.is_image:
-            del self._nodes[bracket.node :], self._runs[bracket.runs :]
-            self._nodes.append(_Node(opening.start, end, self._image(opening, node, end, written, titles)))
-            return end
         inside = self._runs[bracket.runs :]
         del self._runs[bracket.runs :]
         self._pairs = yield from match_signs(inside, self._pairs)
+        if bracket.is_image:
+            image = self._image(bracket, node, end, written, titles)
+            del self._nodes[bracket.node :]
+            self._nodes.append(_Node(opening.start, end, image))
+            return end
         name = f"[{self._pairs}"
         self._pairs += 1
         opening.token = MarkupToken(Kind.OPEN, "[", name)
@@ -243,21 +246,39 @@ class _Inline:
         written = f"][{' '.join(own.split())}]"
         return (node.end if label is None else label.end()), written, None
 
-    def _image(self, opening: _Node, node: _Node, end: int, written: str, titles: tuple[AttributeText, ...]) -> MarkupToken:
+    def _image(
+        self, bracket: _Bracket, node: _Node, end: int, written: str, titles: tuple[AttributeText, ...]
+    ) -> MarkupToken:
         """Its description is a text of its own: an image stands between words."""
+        opening = self._nodes[bracket.node]
         first = self._content.place(opening.start)
         start, stop = opening.end, node.start
         raw = self._content.raw(opening.start, end)
         texts: tuple[AttributeText, ...] = ()
-        if is_attribute_text(self._text, start, stop):
+        if is_attribute_text(self._text, start, stop) and (words := self._words(self._nodes[bracket.node + 1 : -1])).strip():
             places = self._content.place(start) - first, self._content.place(stop) - first
-            words = unescaped(self._text[start:stop]).replace("\n", " ")
             texts = (AttributeText(*places, words, self._style, is_always_translated=True),)
         shift = self._content.place(node.start) - first
         moved = tuple(AttributeText(one.start + shift, one.end + shift, one.text, one.style) for one in titles)
         if texts and written:  # its label must not change with its description
             written = raw[: texts[0].end] + written
         return MarkupToken(Kind.ASIDE, raw, attributes=(*texts, *moved), written=written if texts else "")
+
+    def _words(self, nodes: Sequence[_Node]) -> str:
+        """What a description says: it has no emphasis, no links and no images."""
+        pieces: list[str] = []
+        for node in nodes:
+            if node.signs is not None:
+                pieces.append(node.signs.sign * node.signs.count)
+            elif node.token is None:
+                pieces.append(unescaped(self._text[node.start : node.end]))
+            elif node.token.kind is Kind.ATOM:
+                pieces.append(raw[1:-1] if (raw := node.token.raw).startswith("<") else raw.strip("`"))
+            elif node.token.is_block:
+                pieces.append(" ")
+            else:
+                pieces += (one.text for one in node.token.attributes if one.is_always_translated)
+        return "".join(pieces).replace("\n", " ")
 
     def _written(self) -> Generator[None, None, list[MarkupToken]]:
         """The nodes as tokens."""

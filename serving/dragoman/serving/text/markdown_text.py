@@ -14,7 +14,7 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])|&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A
 _ESCAPES_BETWEEN_PAUSES = 500
 _SIGNIFICANT = re.compile(
     r"""
-    (?<=\s) \* (?=\s) | (?<=\w) _ (?=\w)            # these mean nothing, and stay as they are
+    (?<=\s) \* (?=\s) | (?<=[^\W_]) _+ (?=[^\W_])   # these mean nothing, and stay as they are
     | (?P<escaped> [*`] | _ | ~~ | \\ (?=[!-/:-@\[-`{-~]|$)
       | ! (?=$) | < (?=[A-Za-z/!?]) | \[ | \]
       | & (?=[#A-Za-z][A-Za-z0-9]{0,31};)

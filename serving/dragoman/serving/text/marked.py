@@ -108,7 +108,7 @@ class MarkedBlock:
     def _take_tags(self, end: int) -> tuple[int, int]:
         """First and last of the tags that a part which ends there has."""
         stop = len(self._tags) if end >= self._last else bisect.bisect_left(self._tag_places, end, self._next_tag)
-        while stop < len(self._tags) and self._tags[stop].at == end and 0 <= self._tags[stop].partner < stop:
+        while stop < len(self._tags) and self._tags[stop].at == end and self._tags[stop].ends_a_pair(stop):
             stop += 1  # the end of a pair belongs to what stands in it
         first, self._next_tag = self._next_tag, stop
         return first, stop
@@ -126,5 +126,5 @@ class _InCapitals:
 
 
 def _beyond(partner: int, first: int) -> int:
-    """A partner that stands in another part; -1 where there is none at all."""
-    return -1 if partner < 0 else BEGAN_BEFORE if partner < first else ENDS_LATER
+    """A partner that stands in another part; one that is not in the block at all stays what it is."""
+    return partner if partner < 0 else BEGAN_BEFORE if partner < first else ENDS_LATER

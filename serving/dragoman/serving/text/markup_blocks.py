@@ -11,7 +11,7 @@ from dragoman.serving.text.attribute_texts import closing, opening, reference
 from dragoman.serving.text.markup_tokens import HTML_TEXT, AttributeText, Kind, MarkupToken, Style, element_end
 from dragoman.serving.text.places import Source
 
-__all__ = ["MarkedText", "Opaque", "marked_texts"]
+__all__ = ["Item", "MarkedText", "Opaque", "marked_texts"]
 
 _SPACE = re.compile(r"[ \t\n\r\f]+")
 _WORD = re.compile(r"[^\W\d_]")
@@ -76,7 +76,7 @@ def _item(token: MarkupToken, raw: str) -> Item:
     if token.kind is Kind.TEXT:
         return token.text
     if token.kind is Kind.ATOM:
-        return Opaque(raw)
+        return Opaque(token.written or raw)
     if raw is token.raw and not token.written:
         return token
     return dataclasses.replace(token, raw=raw if token.attributes else token.written, attributes=())

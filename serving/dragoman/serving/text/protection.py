@@ -59,8 +59,8 @@ class Draft:
             self.length += len(text)
             self.ends_in_space = text[-1].isspace()
 
-    def add_opaque(self, source: Source) -> None:
-        self.opaque.append((self.length, source.raw))
+    def add_opaque(self, raw: str, source: Source) -> None:
+        self.opaque.append((self.length, raw))
         if self.knows_places:
             self.sources.append(Stretch(self.length, 1, source.place, source.extent))
         self.add_text(_OPAQUE, Source(""))
@@ -109,11 +109,10 @@ class Protection:
         if not (spans or draft.tags or self._glossary or capitals) and draft.write is str:
             return PlainBlock(text)
         source, replaced = text, list[Replaced]()
-        text, atoms, places = yield from self._with_stand_ins(text, spans, [at for at, _, _ in draft.tags], replaced)
-        tags = [
-            Tag(at, raw, draft.partners.get(number, -1), needs_words)
-            for number, (at, (_, raw, needs_words)) in enumerate(zip(places, draft.tags, strict=True))
-        ]
+        partners = draft.partners
+        tags = [Tag(at, raw, partners.get(one, -1), needs_words) for one, (at, raw, needs_words) in enumerate(draft.tags)]
+        text, atoms, places = yield from self._with_stand_ins(text, spans, tags, replaced)
+        tags = [tag._replace(at=at) for tag, at in zip(tags, places, strict=True)]
         origin = Origin(source, draft.sources, replaced) if self._keeps_places else None
         return MarkedBlock(
             text, tags, atoms, write=draft.write, options=self._part_options, capitals=capitals, origin=origin
@@ -134,9 +133,10 @@ class Protection:
         return sorted(found)
 
     def _with_stand_ins(
-        self, text: str, spans: Sequence[tuple[int, int, str]], places: Sequence[int], replaced: list[Replaced]
+        self, text: str, spans: Sequence[tuple[int, int, str]], tags: Sequence[Tag], replaced: list[Replaced]
     ) -> Generator[None, None, tuple[str, list[Atom], list[int]]]:
-        """The text with stand-ins for `spans`, which are noted in `replaced`, and where `places` of it are then."""
+        """The text with stand-ins for `spans`, which are noted in `replaced`, and where the tags are then."""
+        places = [tag.at for tag in tags]
         free = list(self._stand_ins.for_text(self._with_terms(text))) if spans else []
         pieces: list[str] = []
         atoms: list[Atom] = []
@@ -156,6 +156,9 @@ class Protection:
             begin = start + shift + len(before)
             atoms.append(Atom(begin, begin + len(stand_in), raw))
             replaced.append(Replaced(begin - len(before), len(before) + len(stand_in) + len(behind), start, end))
+            while next_place < len(places) and places[next_place] == end and tags[next_place].ends_a_pair(next_place):
+                moved.append(begin + len(stand_in))  # before the space: `*` behind one would close nothing
+                next_place += 1
             shift = begin + len(stand_in) + len(behind) - end
             done = end
         moved += [place + shift for place in places[next_place:]]

@@ -19,7 +19,7 @@ __all__ = ["BEGAN_BEFORE", "ENDS_LATER", "Restorer", "Tag", "woven"]
 
 _KIND = re.compile(r"<[\w:.-]*|\W")
 BEGAN_BEFORE, ENDS_LATER = -2, -3
-"""Partners that stand in another part."""
+"""Partners that stand in another part, or in another block."""
 
 
 class Tag(NamedTuple):
@@ -32,6 +32,10 @@ class Tag(NamedTuple):
     raw: str
     partner: int = -1
     needs_words: bool = False
+
+    def ends_a_pair(self, number: int) -> bool:
+        """Whether the tag at this place among the block's is the second half of one."""
+        return self.partner == BEGAN_BEFORE or 0 <= self.partner < number
 
 
 @dataclass(frozen=True, slots=True)
