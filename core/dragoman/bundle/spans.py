@@ -9,6 +9,9 @@ __all__ = ["Span", "joined_empty", "spans_by_decoding", "spans_of_bytes"]
 Span = tuple[int, int]
 
 
+_CONTEXT = 8
+"""Tokens that are decoded again with the next; for each decoded anew, a shorter context would have to be decoded, too."""
+
 _MOST_BEHIND = 64
 """Tokens that may wait for the rest of a character, or be blanks; what needs more is no text, and its spans a guess."""
 
@@ -29,7 +32,7 @@ def spans_by_decoding(decode: Callable[[list[int]], str], ids: list[int]) -> lis
         end = len(text) if count == len(ids) else max(end, matching)
         spans.append((begin, end))
         if (added and matching == reached + len(added)) or count - clean > _MOST_BEHIND:
-            last = decode(ids[clean:count])
+            last = decode(ids[clean:count]) if count - context > _CONTEXT else ""
             if last.strip() or count - context > _MOST_BEHIND:  # a decoder may drop blanks at the beginning
                 context, window = clean, last
             clean, reached, before = count, end, window
