@@ -108,3 +108,36 @@ def test_long_texts_are_split_a_few_at_a_time() -> None:
     assert 300_000 < most <= 1 << 19
     assert server.texts(99) == [alone("A short one.")]
     assert server.handler.planned_characters == 0
+
+
+class TestAlignedHypotheses:
+    """What links words takes long for long hypotheses, and so is done for one at a time."""
+
+    def searched(self) -> Server:
+        """A server that has generated the hypotheses, and has them to link."""
+        server = Server()
+        server.ask(1, "Hello you.", alignment=True, beam_size=4, num_hypotheses=4)
+        server.turn()
+        for _ in range(200):
+            if not server.engine.busy:
+                break
+            server.turn()
+        assert not server.engine.busy
+        return server
+
+    def test_are_linked_one_in_a_step(self) -> None:
+        server = self.searched()
+        before = server.jobs.steps_done
+        server.finish()
+        assert server.jobs.steps_done - before == 3
+        links = server.details(1)["texts"][0]["alignment"]
+        assert len(links) == 4
+        for rank, text in enumerate(server.texts(1)):
+            assert all(0 <= link[2] < link[3] <= len(text) for link in links[rank])
+
+    def test_of_a_caller_who_has_left_are_linked_no_more(self) -> None:
+        server = self.searched()
+        server.handler.cancel(cast(Channel, "backend"), 1)
+        server.finish()
+        (answer,) = server.last_answers(1)
+        assert answer.parts[0] == b"CANCELLED"

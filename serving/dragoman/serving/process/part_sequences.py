@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from dragoman.errors import ServerError
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import Forcing, Sequence
 from dragoman.serving.metrics import Recorder
+from dragoman.serving.process.job_queue import Yield
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
@@ -76,15 +77,18 @@ class PartSequences:
         """A target was scored: it is the sequence's hypothesis."""
         owner.text.scored_tokens = self._scoring.take(sequence, owner.target_name)
 
-    def take(self, owner: PartOwner, sequence: Sequence) -> str:
-        """Put a part's hypotheses into its text; the best one."""
+    def take(self, owner: PartOwner, sequence: Sequence) -> Generator[Yield, None, str]:
+        """Put a part's hypotheses into its text; the best one. A pause between the links of one and those of the next."""
         request, text, position, _ = owner
         check = None
         if request.options.on_suspicion != "ignore":
             sequence, check = self._guard.chosen(owner, sequence)
-        links: tuple[tuple[Link, ...], ...] = ()
+        links: list[tuple[Link, ...]] = []
         if sequence.forced and (request.options.alignment or text.document.parts[position].needs_links):
-            links = self._links(owner, sequence)
+            for each in self._links(owner, sequence):
+                if links:
+                    yield Yield.PAUSE
+                links.append(each)
         return text.take(position, sequence, self._tokenizer.decode, check, links)
 
     def _forcing(self, options: RequestOptions, text: TextState, part: Part) -> Forcing | None:
@@ -108,7 +112,7 @@ class PartSequences:
             request.decoding = first, dataclasses.replace(decoding, prefix=())
         return request.decoding[position > 0]
 
-    def _links(self, owner: PartOwner, sequence: Sequence) -> tuple[tuple[Link, ...], ...]:
+    def _links(self, owner: PartOwner, sequence: Sequence) -> Iterator[tuple[Link, ...]]:
         """Of each hypothesis; in characters of the part and of its translation."""
         document, around = owner.text.document, owner.request.options.language_tokens
         lead, text = len(document.lead), document.parts[owner.position].text
@@ -119,7 +123,6 @@ class PartSequences:
             raise ServerError(f"{len(spans)} places of {len(sequence.source)} tokens")
         source = SpannedText(text, spans)
 
-        def target(tokens: tuple[int, ...]) -> SpannedText:
-            return SpannedText(self._tokenizer.decode(tokens), self._tokenizer.target_spans(tokens))
-
-        return tuple(links_between(source, target(one.tokens), one.alignment) for one in sequence.forced)
+        for one in sequence.forced:
+            target = SpannedText(self._tokenizer.decode(one.tokens), self._tokenizer.target_spans(one.tokens))
+            yield links_between(source, target, one.alignment)

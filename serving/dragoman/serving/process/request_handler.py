@@ -201,7 +201,16 @@ class RequestHandler:
         self._metrics.part_done(request, sequence)
         if request.options.on_suspicion == "retry" and self._is_translated_again(part, sequence):
             return
-        best = self._parts.take(part, sequence)
+        steps = self._taken(part, sequence)
+        if next(steps, None) is not None:  # several hypotheses to be linked, which takes long when they are long
+            self._jobs.add(Job(steps, lambda error: self._fail(request, error)))
+
+    def _taken(self, part: PartOwner, sequence: Sequence) -> Iterator[Yield]:
+        """A part is back, and its text when it was the last."""
+        request, text = part.request, part.text
+        best = yield from self._parts.take(part, sequence)
+        if request.ended:
+            return
         if request.stream is not None:
             self._replies.chunk(request.channel, request.number, request.stream.finished(part.position, best))
         if text.is_complete:
