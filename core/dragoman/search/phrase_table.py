@@ -1,7 +1,7 @@
 """How far rows have come with phrases that an answer must have, and what a token does to them.
 
 Nothing is looked at for each phrase in each step: what begins with a token is looked up by the token, and what a row still
-lacks is found with arrays over all phrases, once for rows that have the same ones.
+lacks is found with a bit for each phrase, once for rows that have the same ones.
 
 Terms are phrases that must be whole words. A row that goes on with the word of a term that it has just completed, or
 begins one within a word, does not have it.
@@ -73,12 +73,30 @@ class RowState:
         self.wanted: dict[bool, Wanted] = {}  # once it was asked for
 
 
-class Wanted(NamedTuple):
+class Wanted:
     """Tokens that would bring a row further, each once."""
 
-    tokens: Ids  # (any number)
-    listed: list[tuple[int, int]]  # each with the bank that it leads to
-    alike: _Flags  # those that lead to the commonest of the banks, and end nothing
+    def __init__(self, banks: dict[int, int], ends: frozenset[int]) -> None:
+        """`banks`: the one that each token leads to."""
+        self.tokens: Ids = np.array(list(banks), np.int64)  # (any number)
+        self.listed = list(banks.items())
+        self._ends = ends
+
+    @functools.cached_property
+    def alike(self) -> _Flags:
+        """(any number): those that lead to the commonest of the banks, and end nothing."""
+        banks = Counter(bank for _, bank in self.listed)
+        commonest = max(banks.items(), key=operator.itemgetter(1), default=(0, 0))[0]
+        return np.array([bank == commonest and token not in self._ends for token, bank in self.listed], np.bool_)
+
+
+class _Beginning(NamedTuple):
+    """What begins with a token: a bit for each phrase."""
+
+    token: int
+    any: int
+    usable: int  # by a row that is not within a word of its own, or by one that is
+    whole: int  # usable, and no more than this token
 
 
 class PhraseTable:
@@ -104,7 +122,7 @@ class PhraseTable:
             for which, tokens in enumerate(alternatives):
                 self._beginning[tokens[0]].append((phrase, which))
                 self._begins[tokens[0]] |= 1 << phrase
-        self._firsts = _FirstTokens(self._phrases, self._edges, self._weights, self._beginning, ends)
+        self._firsts = [[self._begun_by(token, in_word) for token in self._beginning] for in_word in (False, True)]
         self._signs = words.signs if words is not None and terms else ()
         self.noted = frozenset((*self._begins, *self._signs, *ends))
         """Tokens after which something may follow in any state that does not follow after others."""
@@ -153,21 +171,31 @@ class PhraseTable:
         """A phrase that was begun is gone on with; only otherwise others are begun. A row with a term can end its word."""
         found = state.wanted.get(in_word)
         if found is None:
-            found = state.wanted[in_word] = _told(self._banks(state, in_word), self._ends)
+            found = state.wanted[in_word] = Wanted(self._banks(state, in_word), self._ends)
         return found
 
     def _banks(self, state: RowState, in_word: bool) -> dict[int, int]:
         """The bank that each wanted token leads to."""
         if state.begun and not state.last:
             return {token: self._bank(state, token, in_word) for token in state.begun}
-        firsts, missing = self._firsts, self._firsts.missing(state.met)
-        at = firsts.begin_any(missing).nonzero()[0]
-        banks = (state.had + firsts.gains(missing, in_word)[at]).tolist()
-        found = dict(zip(firsts.tokens[at].tolist(), banks, strict=True))
+        missing, had, found = ~state.met, state.had, dict[int, int]()
+        for token, begins, usable, whole in self._firsts[in_word]:
+            if begins & missing:  # a token that is a phrase gives the row the first such one
+                phrase = whole & missing
+                gain = self._weights[(phrase & -phrase).bit_length() - 1] if phrase else (usable & missing) != 0
+                found[token] = had + gain
         if state.last:  # tokens that go on with the term's word take the term away
             found.update((token, state.had) for token in (*self._signs, *self._ends) if token not in found)
             found.update((token, self._bank(state, token, in_word)) for token in found if self.goes_on(token))
         return found
+
+    def _begun_by(self, token: int, in_word: bool) -> _Beginning:
+        usable = whole = 0
+        for phrase, which in self._beginning[token]:
+            if token not in self._ends and not (in_word and self._edges[phrase][which][0]):
+                usable |= 1 << phrase
+                whole |= (len(self._phrases[phrase][which]) == 1) << phrase
+        return _Beginning(token, self._begins[token], usable, whole)
 
     def _bank(self, state: RowState, token: int, in_word: bool) -> int:
         """That of the state after one more token."""
@@ -205,55 +233,6 @@ class PhraseTable:
 
     def _furthest(self, begun: list[_Begun]) -> list[_Begun]:
         return sorted(begun if len(begun) <= self._most_begun else heapq.nlargest(self._most_begun, begun, key=_count))
-
-
-class _FirstTokens:
-    """The first tokens of all alternatives, each once; arrays of the alternatives (alternatives,) are in their order."""
-
-    def __init__(
-        self,
-        phrases: Phrases,
-        edges: list[list[tuple[bool, bool]]],
-        weights: list[int],
-        beginning: dict[int, list[tuple[int, int]]],
-        ends: frozenset[int],
-    ) -> None:
-        every = [one for those in beginning.values() for one in those]
-        self._count = len(phrases)
-        self._weights = np.array([0, *weights[::-1]], np.int64)  # by rank
-        self.tokens: Ids = np.array(list(beginning), np.int64)  # (tokens,)
-        self._starts = np.cumsum([0, *map(len, beginning.values())])[:-1]  # of each token's alternatives
-        self._phrase = np.array([phrase for phrase, _ in every], np.int64)
-        self._begins: _Flags = np.array([token not in ends for token, those in beginning.items() for _ in those], np.bool_)
-        self._begins_in_word: _Flags = self._begins & ~np.array(
-            [edges[phrase][which][0] for phrase, which in every], np.bool_
-        )
-        # Those of one token complete their phrase at once; of several phrases the first is completed.
-        single = [len(phrases[phrase][which]) == 1 for phrase, which in every]
-        self._rank = np.where(single, self._count - self._phrase, 0)
-
-    def missing(self, met: int) -> _Flags:
-        """(alternatives,): those of phrases that are not met."""
-        bits = np.frombuffer(met.to_bytes(-(-self._count // 8), "little"), np.uint8)
-        flags: _Flags = np.unpackbits(bits, bitorder="little")[self._phrase] == 0
-        return flags
-
-    def begin_any(self, missing: _Flags) -> _Flags:
-        """(tokens,): those that some missing alternative begins with."""
-        found: _Flags = np.logical_or.reduceat(missing, self._starts)
-        return found
-
-    def gains(self, missing: _Flags, in_word: bool) -> Ids:
-        """(tokens,): by how much each brings a row further that has begun nothing."""
-        usable = missing & (self._begins_in_word if in_word else self._begins)
-        rank = np.maximum.reduceat(np.where(usable, self._rank, 0), self._starts)
-        return np.where(rank > 0, self._weights[rank], np.logical_or.reduceat(usable, self._starts))
-
-
-def _told(banks: dict[int, int], ends: frozenset[int]) -> Wanted:
-    commonest = max(Counter(banks.values()).items(), key=operator.itemgetter(1), default=(0, 0))[0]
-    alike = [bank == commonest and token not in ends for token, bank in banks.items()]
-    return Wanted(np.array(list(banks), np.int64), list(banks.items()), np.array(alike, np.bool_))
 
 
 @functools.lru_cache(maxsize=64)
