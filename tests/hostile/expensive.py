@@ -5,60 +5,29 @@ They end by themselves: `timeout_ms` bounds what is legal but long, so that noth
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import grpc
-import numpy as np
-from tritonclient.grpc import service_pb2
-
-from hostile.outcomes import Outcome, failed, stream, unary
-from hostile.poisons import command
-from served import Caller, add_bytes, request
-
-LONGEST_MS = 1_500
-ANSWERED_MS = 30_000
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
-
-ORDINARY = (
-    "The old man and his dog walked along the river until they came to a small house at the edge of the forest. "
-    "Nobody had lived there for many years, and the door was open. "
+from hostile.markup_texts import HTML_TEXTS, MARKDOWN_TEXTS, XML_TEXTS
+from hostile.outcomes import Outcome
+from hostile.sending import (
+    ORDINARY,
+    drive_session,
+    send_command,
+    send_empty_texts,
+    send_large_options,
+    send_large_text,
+    send_raw_texts,
+    send_stream,
+    send_targets,
+    send_texts,
+    send_to_encoder,
 )
+from served import Caller
 
-HTML_TEXTS = {
-    "open tags": "<b>" * 33_000,
-    "nested elements": "<b>" * 14_000 + "a" + "</b>" * 14_000,
-    "tags that cross": "<b><i>a</b></i>" * 6_600,
-    "signs <": "<" * 99_900,
-    "attributes": "<a " + "b=c " * 24_900 + ">d</a>",
-    "entities": "&amp;" * 19_900,
-    "paragraphs": "<p>a" * 24_900,
-    "kept elements": "<code>a</code>b " * 6_200,
-    "comments": "<!--a-->b" * 11_000,
-}
-ENTITIES = "".join(f'<!ENTITY a{n + 1} "{f"&a{n};" * 10}">' for n in range(30))
-XML_TEXTS = {
-    "entities of entities": f'<!DOCTYPE a [<!ENTITY a0 "lol">{ENTITIES}]><a>' + "a &a30; b. " * 9_000,
-    "references": "<a>" + "a &own; b. " * 9_000,
-    "nested elements": "<a>" * 14_000 + "b" + "</a>" * 14_000,
-    "sections": "<![CDATA[a]]>" * 7_600,
-    "segments": "<xliff>" + "<source>a</source>" * 5_500,
-}
-MARKDOWN_TEXTS = {
-    "quotes": "> " * 49_900,
-    "lists": "- " * 49_900,
-    "lists and blank lines": "- " * 100 + "\n" * 99_000,
-    "brackets": "[" * 49_900 + "]" * 49_900,
-    "links that nothing ends": "[a](b 'c" * 12_400,
-    "stars": "*a **b " * 14_200,
-    "emphasis": "**a** " * 16_600,
-    "backticks": "".join("`" * n + "a" for n in range(440)),
-    "cells": "|a" * 16_600 + "\n" + "|-" * 16_600 + "\n" + "|a" * 16_600,
-    "comments that nothing ends": "a <!-- " * 14_200,
-}
+ANSWERED_MS = 30_000
+
 WORST = {"entities of entities", "segments", "quotes", "stars", "emphasis", "cells"}
 TERMS = [[f"w{n}", f"W{n}"] for n in range(256)]
 
@@ -112,42 +81,42 @@ def _long_texts() -> list[Expensive]:
         "49,000 blank lines": "a." + " \n" * 49_000 + "b.",
     }
     return [
-        *(Expensive(name, partial(_translate, [text])) for name, text in texts.items()),
-        Expensive("40,000 dots, streamed", partial(_stream, dots)),
-        Expensive("abc 25,000 times, streamed", partial(_stream, words)),
-        Expensive("100 kB of ordinary text, streamed", partial(_stream, (ORDINARY * 700)[:99_900])),
-        Expensive("abc 25,000 times, encoder", partial(_encode, [words])),
-        Expensive("100 kB of Thai without spaces", partial(_translate, ["เขาไปโรงเรียน" * 2500]), is_refused=True),
-        Expensive("100 kB of opening quotation marks", partial(_translate, ["“ " * 24_900 + "A."], split="line")),
-        Expensive("50,000 lines", partial(_translate, ["a\n" * 49_900], split="line")),
-        Expensive("100 kB without a split", partial(_translate, [(ORDINARY * 700)[:99_900]], split="none")),
+        *(Expensive(name, partial(send_texts, [text])) for name, text in texts.items()),
+        Expensive("40,000 dots, streamed", partial(send_stream, dots)),
+        Expensive("abc 25,000 times, streamed", partial(send_stream, words)),
+        Expensive("100 kB of ordinary text, streamed", partial(send_stream, (ORDINARY * 700)[:99_900])),
+        Expensive("abc 25,000 times, encoder", partial(send_to_encoder, [words])),
+        Expensive("100 kB of Thai without spaces", partial(send_texts, ["เขาไปโรงเรียน" * 2500]), is_refused=True),
+        Expensive("100 kB of opening quotation marks", partial(send_texts, ["“ " * 24_900 + "A."], split="line")),
+        Expensive("50,000 lines", partial(send_texts, ["a\n" * 49_900], split="line")),
+        Expensive("100 kB without a split", partial(send_texts, [(ORDINARY * 700)[:99_900]], split="none")),
     ]
 
 
 def _commands() -> list[Expensive]:
     """Many tokens, or many lists, in one COMMAND."""
     return [
-        Expensive("1 million lists in COMMAND", partial(_command, "[]", 1_000_000), is_refused=True),
-        Expensive("87,000 lists in COMMAND", partial(_command, "[]", 87_000)),
-        Expensive("65,000 tokens in COMMAND", partial(_command, "[7,9]", 43_000)),
-        Expensive("256 lists of 250 tokens in COMMAND", partial(_command, str([9] * 250), 256)),
-        Expensive("130,000 tokens in COMMAND", partial(_command, f"[{','.join(['9'] * 500)}]", 256)),
+        Expensive("1 million lists in COMMAND", partial(send_command, "[]", 1_000_000), is_refused=True),
+        Expensive("87,000 lists in COMMAND", partial(send_command, "[]", 87_000)),
+        Expensive("65,000 tokens in COMMAND", partial(send_command, "[7,9]", 43_000)),
+        Expensive("256 lists of 250 tokens in COMMAND", partial(send_command, str([9] * 250), 256)),
+        Expensive("130,000 tokens in COMMAND", partial(send_command, f"[{','.join(['9'] * 500)}]", 256)),
     ]
 
 
 def _empty() -> list[Expensive]:
     return [
-        Expensive("5 million empty texts", partial(_empty_texts, 5_000_000), is_refused=True),
-        Expensive("20 million empty texts", partial(_empty_texts, 20_000_000), is_refused=True),
-        Expensive("20 million empty texts, raw", partial(_raw_texts, 20_000_000), is_refused=True),
+        Expensive("5 million empty texts", partial(send_empty_texts, 5_000_000), is_refused=True),
+        Expensive("20 million empty texts", partial(send_empty_texts, 20_000_000), is_refused=True),
+        Expensive("20 million empty texts, raw", partial(send_raw_texts, 20_000_000), is_refused=True),
     ]
 
 
 def _enormous() -> list[Expensive]:
     return [
-        Expensive("70 million empty texts", partial(_empty_texts, 70_000_000), is_refused=True),
-        Expensive("8 MiB of options", partial(_large_options, 8 << 20), is_refused=True),
-        Expensive("1 GiB in one text", partial(_large_text, 1 << 30), is_refused=True),
+        Expensive("70 million empty texts", partial(send_empty_texts, 70_000_000), is_refused=True),
+        Expensive("8 MiB of options", partial(send_large_options, 8 << 20), is_refused=True),
+        Expensive("1 GiB in one text", partial(send_large_text, 1 << 30), is_refused=True),
     ]
 
 
@@ -156,13 +125,13 @@ def _markup(*, full: bool) -> list[Expensive]:
     attributes: dict[str, object] = {"format": "html", "translate_attributes": True}
     return [
         *(
-            Expensive(f"100 kB of {name}", partial(_translate, [text[:99_900]], format="html"))
+            Expensive(f"100 kB of {name}", partial(send_texts, [text[:99_900]], format="html"))
             for name, text in HTML_TEXTS.items()
         ),
-        Expensive("100 kB in one tag", partial(_translate, ["<p " + "title='a b' " * 8_300 + ">a</p>"], **attributes)),
-        Expensive("3,800 attributes", partial(_translate, ["<b title='a b'>c</b> " * 4_700], **attributes)),
+        Expensive("100 kB in one tag", partial(send_texts, ["<p " + "title='a b' " * 8_300 + ">a</p>"], **attributes)),
+        Expensive("3,800 attributes", partial(send_texts, ["<b title='a b'>c</b> " * 4_700], **attributes)),
         *(
-            Expensive(f"100 kB of {name} in {kind}", partial(_translate, [text[:99_900]], format=kind))
+            Expensive(f"100 kB of {name} in {kind}", partial(send_texts, [text[:99_900]], format=kind))
             for kind, named in (("xml", XML_TEXTS), ("markdown", MARKDOWN_TEXTS))
             for name, text in named.items()
             if full or name in WORST
@@ -177,13 +146,13 @@ def _wide_searches() -> list[Expensive]:
     bad_pairs, bad_tokens = [[9, n] for n in range(1024)], [[5_000 + n] for n in range(1024)]
     return [
         Expensive(
-            "widest beam, longest text", partial(_translate, [ORDINARY], **longest, num_hypotheses=16, min_length=499)
+            "widest beam, longest text", partial(send_texts, [ORDINARY], **longest, num_hypotheses=16, min_length=499)
         ),
-        Expensive("8 widest beams, 1-gram bans", partial(_translate, long[:8], **longest, no_repeat_ngram_size=1)),
-        Expensive("256 texts, 1024 bad words", partial(_translate, long, bad_words=bad_pairs, beam_size=4)),
-        Expensive("64 texts, 1024 bad tokens", partial(_translate, long[:64], bad_words=bad_tokens, beam_size=4)),
-        Expensive("64 texts from the whole vocabulary", partial(_translate, long[:64], sampling=True, top_k=0, beam_size=1)),
-        Expensive("256 prefixes of 400 tokens", partial(_translate, [f"Hi {n}." for n in range(256)], prefix=[9] * 400)),
+        Expensive("8 widest beams, 1-gram bans", partial(send_texts, long[:8], **longest, no_repeat_ngram_size=1)),
+        Expensive("256 texts, 1024 bad words", partial(send_texts, long, bad_words=bad_pairs, beam_size=4)),
+        Expensive("64 texts, 1024 bad tokens", partial(send_texts, long[:64], bad_words=bad_tokens, beam_size=4)),
+        Expensive("64 texts from the whole vocabulary", partial(send_texts, long[:64], sampling=True, top_k=0, beam_size=1)),
+        Expensive("256 prefixes of 400 tokens", partial(send_texts, [f"Hi {n}." for n in range(256)], prefix=[9] * 400)),
     ]
 
 
@@ -197,24 +166,24 @@ def _phrases() -> list[Expensive]:
     repeated = [[[9] * (61 + spelling) for spelling in range(4)]] * 20
     forbidden = [["*", f"!ein Wort {n}"] for n in range(250)]
     return [
-        Expensive("256 terms, each 200 times", partial(_translate, [_named(51_200)[:99_900]], glossary=TERMS)),
-        Expensive("256 texts of 24 terms", partial(_translate, of_terms, glossary=TERMS)),
-        Expensive("16 texts of 256 terms", partial(_translate, of_every_term, glossary=TERMS, **widest)),
-        Expensive("100 kB of signs, 256 terms", partial(_translate, ["# " * 49_900], glossary=TERMS)),
-        Expensive("256 texts, 250 forbidden terms", partial(_translate, many, glossary=forbidden)),
+        Expensive("256 terms, each 200 times", partial(send_texts, [_named(51_200)[:99_900]], glossary=TERMS)),
+        Expensive("256 texts of 24 terms", partial(send_texts, of_terms, glossary=TERMS)),
+        Expensive("16 texts of 256 terms", partial(send_texts, of_every_term, glossary=TERMS, **widest)),
+        Expensive("100 kB of signs, 256 terms", partial(send_texts, ["# " * 49_900], glossary=TERMS)),
+        Expensive("256 texts, 250 forbidden terms", partial(send_texts, many, glossary=forbidden)),
         Expensive(
             "24 terms, each in the next",
-            partial(_translate, ["a " * 49_900], glossary=[[" ".join("A" * n), f"b{n}"] for n in range(1, 25)]),
+            partial(send_texts, ["a " * 49_900], glossary=[[" ".join("A" * n), f"b{n}"] for n in range(1, 25)]),
         ),
         Expensive(
             "64 texts of 64 phrases",
-            partial(_translate, texts, phrases=[[[9, 7 + n], [7 + n]] for n in range(64)], beam_size=16),
+            partial(send_texts, texts, phrases=[[[9, 7 + n], [7 + n]] for n in range(64)], beam_size=16),
         ),
-        Expensive("16 texts of 30 phrases", partial(_translate, texts[:16], phrases=_spelled(30, 8), **widest)),
-        Expensive("16 texts of 30 terms", partial(_translate, texts[:16], terms=_spelled(30, 8), **widest)),
-        Expensive("16 texts of 64 long phrases", partial(_translate, texts[:16], phrases=_spelled(64, 9), **widest)),
-        Expensive("64 texts of 64 terms, narrow beams", partial(_translate, texts, terms=_spelled(64, 9), beam_size=2)),
-        Expensive("phrases that repeat themselves", partial(_translate, texts[:16], phrases=repeated, **widest)),
+        Expensive("16 texts of 30 phrases", partial(send_texts, texts[:16], phrases=_spelled(30, 8), **widest)),
+        Expensive("16 texts of 30 terms", partial(send_texts, texts[:16], terms=_spelled(30, 8), **widest)),
+        Expensive("16 texts of 64 long phrases", partial(send_texts, texts[:16], phrases=_spelled(64, 9), **widest)),
+        Expensive("64 texts of 64 terms, narrow beams", partial(send_texts, texts, terms=_spelled(64, 9), beam_size=2)),
+        Expensive("phrases that repeat themselves", partial(send_texts, texts[:16], phrases=repeated, **widest)),
     ]
 
 
@@ -229,14 +198,14 @@ def _spelled(phrases: int, tokens: int) -> list[list[list[int]]]:
 
 def _many_sentences() -> list[Expensive]:
     return [
-        Expensive("256 long texts", partial(_translate, [f"{ORDINARY * 3}{n}" for n in range(256)])),
+        Expensive("256 long texts", partial(send_texts, [f"{ORDINARY * 3}{n}" for n in range(256)])),
         Expensive(
             "256 long texts, each sentence twice",
-            partial(_translate, [f"{ORDINARY}{n}" for n in range(256)], on_suspicion="retry"),
+            partial(send_texts, [f"{ORDINARY}{n}" for n in range(256)], on_suspicion="retry"),
         ),
-        Expensive("80 texts of 100 kB", partial(_translate, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
+        Expensive("80 texts of 100 kB", partial(send_texts, [(f"{n} " + ORDINARY * 700)[:99_900] for n in range(80)])),
         Expensive(
-            "33,000 sentences with a long task prefix", partial(_translate, ["A. " * 33_000], task_prefix="go on " * 80)
+            "33,000 sentences with a long task prefix", partial(send_texts, ["A. " * 33_000], task_prefix="go on " * 80)
         ),
     ]
 
@@ -246,10 +215,10 @@ def _figures() -> list[Expensive]:
     texts = [f"Hi {n}. {'5 ' * 49_900}" for n in range(80)]
     every = {"beam_size": 16, "num_hypotheses": 16, "timeout_ms": ANSWERED_MS}
     return [
-        Expensive("15 texts of figures, 16 hypotheses", partial(_translate, texts[:15], **every), is_answered=True),
-        Expensive("80 texts of figures, 16 hypotheses", partial(_translate, texts, **every), is_refused=True),
-        Expensive("60 texts of figures, encoder", partial(_encode, texts[:60])),
-        Expensive("80 texts of lines, encoder", partial(_encode, ["a\n" * 49_900] * 80), is_refused=True),
+        Expensive("15 texts of figures, 16 hypotheses", partial(send_texts, texts[:15], **every), is_answered=True),
+        Expensive("80 texts of figures, 16 hypotheses", partial(send_texts, texts, **every), is_refused=True),
+        Expensive("60 texts of figures, encoder", partial(send_to_encoder, texts[:60])),
+        Expensive("80 texts of lines, encoder", partial(send_to_encoder, ["a\n" * 49_900] * 80), is_refused=True),
     ]
 
 
@@ -261,11 +230,11 @@ def _documents() -> list[Expensive]:
         **{"beam_size": 16, "num_hypotheses": 16, "no_repeat_ngram_size": 2},
     }
     return [
-        Expensive("100 kB of html, streamed", partial(_stream, page[:99_900], format="html")),
-        Expensive("a stream of everything at once", partial(_stream, page[:99_900], **everything)),
-        Expensive("a text of everything at once", partial(_translate, [page[:99_900]], **everything)),
+        Expensive("100 kB of html, streamed", partial(send_stream, page[:99_900], format="html")),
+        Expensive("a stream of everything at once", partial(send_stream, page[:99_900], **everything)),
+        Expensive("a text of everything at once", partial(send_texts, [page[:99_900]], **everything)),
         Expensive(
-            "80 texts of everything at once", partial(_translate, [f"{n}{page}"[:99_900] for n in range(80)], **everything)
+            "80 texts of everything at once", partial(send_texts, [f"{n}{page}"[:99_900] for n in range(80)], **everything)
         ),
     ]
 
@@ -276,24 +245,24 @@ def _aligned_and_scored() -> list[Expensive]:
     widest = {"beam_size": 16, "num_hypotheses": 16, "max_length": 500, "min_length": 400}
     texts = [f"{ORDINARY * 3}{n}" for n in range(256)]
     return [
-        Expensive("256 long texts, aligned", partial(_translate, texts, alignment=True)),
-        Expensive("16 long hypotheses, aligned", partial(_translate, [long], alignment=True, **widest)),
-        Expensive("16 long hypotheses of 64 texts, aligned", partial(_translate, [long] * 64, alignment=True, **widest)),
+        Expensive("256 long texts, aligned", partial(send_texts, texts, alignment=True)),
+        Expensive("16 long hypotheses, aligned", partial(send_texts, [long], alignment=True, **widest)),
+        Expensive("16 long hypotheses of 64 texts, aligned", partial(send_texts, [long] * 64, alignment=True, **widest)),
         Expensive(
             "256 answers, aligned and checked",
             partial(
-                _translate,
+                send_texts,
                 [f"Hi {n}." for n in range(256)],
                 **{"alignment": True, "on_suspicion": "report", "max_length": 3, "timeout_ms": ANSWERED_MS},
             ),
             is_answered=True,
         ),
-        Expensive("256 long targets", partial(_score, [(long + str(n), long + str(n)) for n in range(256)])),
-        Expensive("long targets of short texts", partial(_score, [(f"{n}", long + str(n)) for n in range(256)])),
-        Expensive("40 targets of 100 kB", partial(_score, [("a", "abc " * 24_900)] * 40), is_refused=True),
-        Expensive("a target of 100 kB without spaces", partial(_score, [("a", "x" * 99_900)]), is_refused=True),
-        Expensive("a target of 4,000 dots", partial(_score, [("a", "." * 4_000)])),
-        Expensive("40 targets of texts of 100 kB", partial(_score, [("abc " * 24_900, "a")] * 40), is_refused=True),
+        Expensive("256 long targets", partial(send_targets, [(long + str(n), long + str(n)) for n in range(256)])),
+        Expensive("long targets of short texts", partial(send_targets, [(f"{n}", long + str(n)) for n in range(256)])),
+        Expensive("40 targets of 100 kB", partial(send_targets, [("a", "abc " * 24_900)] * 40), is_refused=True),
+        Expensive("a target of 100 kB without spaces", partial(send_targets, [("a", "x" * 99_900)]), is_refused=True),
+        Expensive("a target of 4,000 dots", partial(send_targets, [("a", "." * 4_000)])),
+        Expensive("40 targets of texts of 100 kB", partial(send_targets, [("abc " * 24_900, "a")] * 40), is_refused=True),
     ]
 
 
@@ -301,113 +270,7 @@ def _sessions() -> list[Expensive]:
     """Client-driven decoding."""
     sources = [ORDINARY * 10 + str(n) for n in range(64)]
     return [
-        Expensive("64 rows, all candidates", partial(_drive, 64, 6, "wide")),
-        Expensive("width changes at every step", partial(_drive, 64, 12, "changing")),
-        Expensive("64 sources of 500 tokens, encoder", partial(_encode, sources, split="none")),
+        Expensive("64 rows, all candidates", partial(drive_session, 64, 6, "wide")),
+        Expensive("width changes at every step", partial(drive_session, 64, 12, "changing")),
+        Expensive("64 sources of 500 tokens, encoder", partial(send_to_encoder, sources, split="none")),
     ]
-
-
-def _score(pairs: list[tuple[str, str]], caller: Caller) -> Outcome:
-    """Texts and their TARGET."""
-    message = request("translate", [text for text, _ in pairs], {"timeout_ms": LONGEST_MS})
-    add_bytes(message, "TARGET", [target.encode() for _, target in pairs])
-    return unary(caller.stub, message, timeout_s=90)
-
-
-def _translate(texts: list[str], caller: Caller, **options: object) -> Outcome:
-    asked = {"cache": False, "timeout_ms": LONGEST_MS, **options}
-    return unary(caller.stub, request("translate", texts, asked), timeout_s=90)
-
-
-def _stream(text: str, caller: Caller, **options: object) -> Outcome:
-    asked = {"cache": False, "timeout_ms": LONGEST_MS, **options}
-    return stream(caller.stub, request("translate_stream", [text], asked), timeout_s=90, metadata=())
-
-
-def _encode(texts: list[str], caller: Caller, **options: object) -> Outcome:
-    began_s = time.monotonic()
-    try:
-        session, _ = caller.encode(texts, **options)
-        caller.decode(session, {"do": "close"})
-    except grpc.RpcError as error:
-        return failed(error, time.monotonic() - began_s)
-    return Outcome("ok", seconds=time.monotonic() - began_s)
-
-
-def _command(item: str, count: int, caller: Caller) -> Outcome:
-    session, _ = caller.encode(["Hello."])
-    raw = '{"do": "text", "tokens": [' + ",".join([item] * count) + "]}"
-    outcome = unary(caller.stub, command(raw, session), timeout_s=90)
-    caller.decode(session, {"do": "close"})
-    return outcome
-
-
-def _drive(rows: int, steps: int, how: str, caller: Caller) -> Outcome:
-    """A client-driven session with as many rows and candidates as there may be; `changing` widths feed history again."""
-    began_s = time.monotonic()
-    session = None
-    try:
-        session, info = caller.encode([f"{ORDINARY} {n}" for n in range(1 if how == "changing" else rows)], split="none")
-        candidates = info["choices"] if how == "wide" else 1
-        before = 0
-        for step in range(steps):
-            width = rows if how == "wide" or step % 2 else 1
-            asked = _step(how, width, before, info["tokens"]["decoder_start"] if step == 0 else 9)
-            caller.decode(session, {"do": "step", "candidates": candidates}, asked)
-            before = width
-    except grpc.RpcError as error:
-        return failed(error, time.monotonic() - began_s)
-    finally:
-        if session is not None:
-            caller.decode(session, {"do": "close"})
-    return Outcome("ok", seconds=time.monotonic() - began_s)
-
-
-def _step(how: str, width: int, before: int, token: int) -> list[tuple[int, int, int]]:
-    """Rows of one step: one for each source, or all of one source."""
-    if how == "wide":
-        return [(row, row if before else -1, token) for row in range(width)]
-    return [(0, min(row, before - 1) if before else -1, token) for row in range(width)]
-
-
-def _empty_texts(count: int, caller: Caller) -> Outcome:
-    """TEXT with so many elements of no bytes, as `bytes_contents`: two bytes each on the wire."""
-    about = service_pb2.ModelInferRequest.InferInputTensor(name="TEXT", datatype="BYTES", shape=[count])
-    tensor = about.SerializeToString() + _field(5, b"\x42\x00" * count)
-    head = service_pb2.ModelInferRequest(model_name="translate").SerializeToString()
-    return _send_raw(caller, head + _field(5, tensor))
-
-
-def _raw_texts(count: int, caller: Caller) -> Outcome:
-    """The same as `raw_input_contents`: four bytes each."""
-    message = service_pb2.ModelInferRequest(model_name="translate")
-    message.inputs.add(name="TEXT", datatype="BYTES", shape=[count])
-    message.raw_input_contents.append(np.zeros(count, "<u4").tobytes())
-    return _send_raw(caller, message.SerializeToString())
-
-
-def _large_options(count: int, caller: Caller) -> Outcome:
-    return unary(caller.stub, request("translate", ["Hello."], json.dumps({"x": "y" * count}).encode()), timeout_s=90)
-
-
-def _large_text(count: int, caller: Caller) -> Outcome:
-    return unary(caller.stub, request("translate", [b"x" * count], {}), timeout_s=90)
-
-
-def _send_raw(caller: Caller, message: bytes) -> Outcome:
-    began_s = time.monotonic()
-    try:
-        caller.channel.unary_unary(METHOD)(message, timeout=90)
-    except grpc.RpcError as error:
-        return failed(error, time.monotonic() - began_s)
-    return Outcome("ok", seconds=time.monotonic() - began_s)
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """A length-delimited protobuf field."""
-    length, encoded = len(value), bytearray([number << 3 | 2])
-    while length >= 0x80:
-        encoded.append(length & 0x7F | 0x80)
-        length >>= 7
-    encoded.append(length)
-    return bytes(encoded) + value
