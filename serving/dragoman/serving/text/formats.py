@@ -12,7 +12,7 @@ from dragoman.serving.text.markdown_tokens import markdown_tokens
 from dragoman.serving.text.markup_blocks import Item, MarkedText, Opaque, marked_texts
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken
 from dragoman.serving.text.protection import Draft, Protection
-from dragoman.serving.text.restoring import BEGAN_BEFORE, ENDS_LATER
+from dragoman.serving.text.restoring import BEGAN_BEFORE
 from dragoman.serving.text.xml_tokens import xml_tokens
 
 __all__ = ["TextFormat", "blocks_of"]
@@ -69,6 +69,6 @@ def _draft(marked: MarkedText, *, knows_places: bool) -> Draft:
 
 
 def _beyond(item: Item) -> int:
-    """Instead of a partner: that it stands in another block, or that there is none."""
-    kind = item.kind if isinstance(item, MarkupToken) else None
-    return ENDS_LATER if kind is Kind.OPEN else BEGAN_BEFORE if kind is Kind.CLOSE else -1
+    """Instead of a partner. In Markdown, unlike in HTML, an end without one always closes what began in another block."""
+    is_end = isinstance(item, MarkupToken) and item.kind is Kind.CLOSE and item.needs_words
+    return BEGAN_BEFORE if is_end else -1
