@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pretend import translated
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -51,6 +51,7 @@ def loud(text: str) -> str:
 
 
 @settings(max_examples=400, deadline=None)
+@example("<code><A\nB=c></code><!-->house. ")
 @given(SOURCES)
 def test_a_parser_sees_the_same_tree_after_a_translation_of_every_word(source: str) -> None:
     found = translated(source, translate=loud, placeholders=False)

@@ -156,8 +156,8 @@ class Protection:
             begin = start + shift + len(before)
             atoms.append(Atom(begin, begin + len(stand_in), raw))
             replaced.append(Replaced(begin - len(before), len(before) + len(stand_in) + len(behind), start, end))
-            while next_place < len(places) and places[next_place] == end and tags[next_place].ends_a_pair(next_place):
-                moved.append(begin + len(stand_in))  # before the space: `*` behind one would close nothing
+            while next_place < len(places) and places[next_place] == end and tags[next_place].partner < next_place:
+                moved.append(begin + len(stand_in))  # before the space, but for the beginning of a pair
                 next_place += 1
             shift = begin + len(stand_in) + len(behind) - end
             done = end
