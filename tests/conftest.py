@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more about the machine than about what is tested.
-settings.register_profile("dragoman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples in every run, so that what fails fails again; --hypothesis-profile=random looks for others.
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dragoman", settings.get_profile("random"), derandomize=True)
 settings.load_profile("dragoman")
 
 TESTS = Path(__file__).resolve().parent

@@ -30,7 +30,9 @@ _SETEXT = re.compile(r"(?:=+|-+)[ \t]*$")
 _FENCE = re.compile(r"(`{3,})[^`]*$|(~{3,})")
 _TASK = re.compile(r"\[[ xX]\][ \t]+(?=\S)")
 _ALERT = re.compile(r"\[![A-Za-z]+\][ \t]*$")
-_DEFINITION = re.compile(r"\[(?!\^)((?:[^\[\]\\]|\\.){1,999})\]:[ \t]*(?=\S)")
+_DEFINITION = re.compile(
+    r"""\[(?!\^)((?:[^\[\]\\]|\\.){1,999})\]:[ \t]*(?:<[^<>]*>|[^\s<]\S*)(?:[ \t]*$|[ \t]+(?=["'(]))"""
+)  # a place, and nothing or a title behind it; `[Tom]: Hello there.` is a sentence
 _TITLE = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))[ \t]*$""")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,200}\]:[ \t]*")
 
@@ -211,7 +213,7 @@ class _Reader:
             return
         if (definition := _DEFINITION.match(source, text, end)) is not None:
             self.labels.add(normalized(definition.group(1)))
-            self._awaits_title = len(source[definition.end() : end].split(None, 1)) == 1
+            self._awaits_title = definition.end() == end
             return
         if (footnote := _FOOTNOTE.match(source, text, end)) is not None:
             text = footnote.end()
