@@ -144,7 +144,7 @@ def test_what_is_text_is_what_the_parser_says(source: str, parts: list[str]) -> 
     [
         ("**The end\\\nis near.** We go.", "**The end\\\nis neAr.** We gO."),  # a pair on both sides of a line break
         ("![**A** long `code` word](b)", "![A lOng cOde wOrd](b)"),  # a description has no emphasis
-        ("[Wow]: Hello there.", r"\[WOw\]: HellO there."),  # no definition: it would have nothing behind its place but a title
+        ("[Wow]: Hello there.", r"\[WOw\]: HellO there."),  # no definition, which ends behind its place or has a title
         ('[a]: b\n  "long"\n\nlong', '[a]: b\n  "long"\n\nlOng'),  # the title of a definition in a line of its own
         ("*a ``long`code*ness", "*A &#96;&#96;long&#96;code* ness"),  # a placeholder is a word of its own
         ("a ```long\n``` `so", "A ```long ``` &#96;sO"),  # what begins a line may begin a block
