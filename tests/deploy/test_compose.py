@@ -16,6 +16,7 @@ from dragoman.client import probe_command
 from dragoman.export import command as export_command
 from dragoman.loadtest import command as loadtest_command
 from dragoman.serving import command as serve_command
+from dragoman.serving.argument_types import size
 
 TRITONS = ("triton", "triton-gpu")
 
@@ -100,7 +101,7 @@ def test_the_command_is_one_that_serve_takes(services: dict[str, Any], name: str
 
 @pytest.mark.parametrize("name", TRITONS)
 def test_the_memory_limit_leaves_a_gibibyte_beside_the_engines_contract(services: dict[str, Any], name: str) -> None:
-    allowed = serve_command.size(option(services[name]["command"], "--max-memory"))
+    allowed = size(option(services[name]["command"], "--max-memory"))
     assert int(services[name]["mem_limit"]) >= allowed + (1 << 30)
 
 

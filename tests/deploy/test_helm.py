@@ -17,6 +17,7 @@ from compose_files import ROOT
 
 from dragoman.client import probe_command
 from dragoman.serving import command as serve_command
+from dragoman.serving.argument_types import size
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 helm = pytest.importorskip("gotpl.exts.helm", reason="gotpl needs Python 3.11")
@@ -181,7 +182,7 @@ def test_mutual_tls_reads_the_three_files_of_the_secret() -> None:
 
 def test_the_memory_limit_leaves_a_gibibyte_beside_the_engines_contract() -> None:
     limit = DEFAULTS["resources"]["limits"]["memory"].removesuffix("i")
-    assert serve_command.size(limit) >= serve_command.size(DEFAULTS["serve"]["maxMemory"]) + (1 << 30)
+    assert size(limit) >= size(DEFAULTS["serve"]["maxMemory"]) + (1 << 30)
 
 
 def test_an_autoscaled_deployment_leaves_the_number_to_the_autoscaler() -> None:

@@ -129,6 +129,7 @@ class EngineMonitor:
                     event(_log, logging.ERROR, "engine did not start", said)
                 else:
                     self._backoff.start_succeeded()
+                    event(_log, logging.INFO, "engine replaced", {"model": self.name, "restarts": self.restarts})
         self._on_change()
 
     async def _next_engine(self) -> EngineChild:

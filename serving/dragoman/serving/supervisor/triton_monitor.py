@@ -70,6 +70,7 @@ class TritonMonitor:
             said = {"reason": reason, "restarts": self.restarts, "pause_s": self._backoff.delay_s}
             event(_log, logging.ERROR, "triton failed", said)
             await self._replace()
+            event(_log, logging.INFO, "triton replaced", {"restarts": self.restarts})
 
     async def kill(self) -> None:
         if self.child is not None:
