@@ -15,6 +15,7 @@ from dragoman.search.greedy import GreedyBatch
 from dragoman.serving.engine.runtime import Decoder, Encoded, Runtime
 from dragoman.serving.engine.sequence import Sequence
 from dragoman.serving.engine.slots import KVSlots, Usage, bucket, encoder_slots
+from dragoman.serving.engine.worker_pool import Longest
 
 __all__ = ["DecodingBatch", "Quantum"]
 
@@ -179,7 +180,7 @@ class DecodingBatch:
 
     # The quantum.
 
-    def run_quantum(self, max_steps: int, max_s: float, clock: Callable[[], float]) -> None:
+    def run_quantum(self, max_steps: int, longest: Longest, clock: Callable[[], float]) -> None:
         """Encode the newcomers, then decode one token in every row at each step, until the engine has something to do."""
         quantum, began_s = self._quantum, clock()
         now_s = began_s
@@ -196,7 +197,7 @@ class DecodingBatch:
                     quantum.steps += 1
                     now_s = clock()
                     self._note_first_tokens(now_s)
-                    if quantum.done or self.recalled or self.streams or self.is_full or now_s - began_s >= max_s:
+                    if quantum.done or self.recalled or self.streams or self.is_full or now_s - began_s >= longest():
                         break
         except Exception as error:  # whatever a library raises: it becomes the answer of every sequence here
             quantum.error = error

@@ -17,6 +17,7 @@ from dragoman.serving.engine.events import as_request_error
 from dragoman.serving.engine.limits import ModelFacts
 from dragoman.serving.engine.runtime import Encoded, ForcedPiece, ForcedRuntime, Runtime
 from dragoman.serving.engine.sequence import Sequence
+from dragoman.serving.engine.worker_pool import Longest
 
 __all__ = ["ForcedDecoding", "ForcedTarget", "Forcing"]
 
@@ -163,12 +164,12 @@ class ForcedDecoding:
         so long."""
         return max(len(self._work) // _WAITING_PER_SLICE, 1)
 
-    def run_quantum(self, max_steps: int, max_s: float, clock: Callable[[], float]) -> None:
+    def run_quantum(self, max_steps: int, longest: Longest, clock: Callable[[], float]) -> None:
         """Slices of the requests in turn, until the time is up."""
-        began_s, steps, max_s = clock(), 0, max(max_s, _QUANTUM_S)
+        began_s, steps = clock(), 0
         with self._runtime.computing:
             while (sequence := self._next()) is not None:
-                if steps >= max_steps or (steps and clock() - began_s >= max_s):
+                if steps >= max_steps or (steps and clock() - began_s >= max(longest(), _QUANTUM_S)):
                     return
                 steps += 1
                 self._turns[sequence.request] += 1

@@ -17,6 +17,7 @@ from dragoman.serving.engine.limits import EngineLimits, ModelFacts
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.session import Session, Slices
 from dragoman.serving.engine.session_call import OpenSession, SessionCall, StepSession
+from dragoman.serving.engine.worker_pool import Longest
 
 __all__ = ["Sessions"]
 
@@ -86,7 +87,7 @@ class Sessions:
     def steps_within(self, time_s: float) -> int:  # noqa: ARG002 - a slice is as short as work can be
         return 1
 
-    def run_quantum(self, max_steps: int, max_s: float, clock: Callable[[], float]) -> None:
+    def run_quantum(self, max_steps: int, longest: Longest, clock: Callable[[], float]) -> None:
         """One slice of each call in turn, until the time is up."""
         began_s = clock()
         with self._runtime.computing:
@@ -98,7 +99,7 @@ class Sessions:
                     self._done.append(call)
                 else:
                     self._calls.append((call, slices))
-                if clock() - began_s >= max_s:
+                if clock() - began_s >= longest():
                     return
 
     @staticmethod

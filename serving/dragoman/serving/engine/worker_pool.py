@@ -12,16 +12,21 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
-__all__ = ["Work", "WorkerPool"]
+__all__ = ["Longest", "Work", "WorkerPool"]
 
 _QUANTUM_S = 0.05
-"""A batch with a thread takes many steps in a quantum, but the engine hears of it so often at least."""
+"""A batch with a thread takes many steps in a quantum, but the engine hears of it so often at least …"""
+
+_SHARED_QUANTUM_S = 0.005
+"""… and when other work waits for a thread, it gives way after this time: small models do several steps in it."""
 
 _SHORT_QUANTUM_S = 0.0003
 """In the engine's own thread work takes as many steps as this time has room for: a newcomer waits so long, and what the
 engine does between quanta costs as much as a fifth of a short step."""
 
 Clock = Callable[[], float]
+Longest = Callable[[], float]
+"""How long a quantum may take, in seconds; less from the moment at which other work waits for its thread."""
 
 
 class Work(Protocol):
@@ -32,7 +37,7 @@ class Work(Protocol):
 
     def steps_within(self, time_s: float) -> int: ...
 
-    def run_quantum(self, max_steps: int, max_s: float, clock: Clock) -> None: ...
+    def run_quantum(self, max_steps: int, longest: Longest, clock: Clock) -> None: ...
 
 
 _Begun = SimpleQueue[tuple[Work, int] | None]
@@ -66,7 +71,7 @@ class WorkerPool:
     def begin(self, work: Work, max_steps: int, alone: bool) -> None:
         """Run a quantum; the work is `at_work` when that goes on in a thread. Work that is `alone` needs none."""
         if self._wakeup_fd is None or alone:
-            work.run_quantum(min(max_steps, work.steps_within(_SHORT_QUANTUM_S)), _SHORT_QUANTUM_S, self._clock)
+            work.run_quantum(min(max_steps, work.steps_within(_SHORT_QUANTUM_S)), _short_quantum, self._clock)
         else:
             work.at_work, work.began_s = True, math.inf  # until a thread takes it: who waits for one does not hang
             self._begun.put((work, max_steps))
@@ -95,11 +100,18 @@ class WorkerPool:
             select.select([self._wakeup_fd], [], [], timeout_s)
 
 
+def _short_quantum() -> float:
+    return _SHORT_QUANTUM_S
+
+
 def _work(begun: _Begun, finished: _Finished, wakeup_fd: int, clock: Clock) -> None:
+    def longest() -> float:
+        return _QUANTUM_S if begun.empty() else _SHARED_QUANTUM_S
+
     while (given := begun.get()) is not None:
         work, max_steps = given
         work.began_s = clock()
-        work.run_quantum(max_steps, _QUANTUM_S, clock)
+        work.run_quantum(max_steps, longest, clock)
         finished.put(work)
         os.eventfd_write(wakeup_fd, 1)
         del given, work  # a thread that waits holds on to nothing
