@@ -4,6 +4,7 @@ namespace dragoman {
 namespace {
 
 constexpr std::size_t kLength = sizeof(std::uint32_t);
+constexpr std::size_t kKeptBytes = std::size_t{1} << 20;  // of memory for what comes next
 constexpr std::size_t kHeader = sizeof(std::uint8_t) + sizeof(std::uint64_t) + sizeof(std::uint32_t);
 
 Frame decoded(const char* body, std::size_t size) {
@@ -55,11 +56,15 @@ void FrameReader::feed(const char* bytes, std::size_t count, std::vector<Frame>&
   while (held_.size() - start >= kLength) {
     const std::size_t size = number_at<std::uint32_t>(held_.data() + start);
     if (size < kHeader || size > kMaxFrameBytes) throw BrokenStream("a message claims an impossible size");
-    if (held_.size() - start - kLength < size) break;
+    if (held_.size() - start - kLength < size) {
+      if (start == 0) held_.reserve(kLength + size);  // megabytes would be copied each time that they outgrow it
+      break;
+    }
     frames.push_back(decoded(held_.data() + start + kLength, size));
     start += kLength + size;
   }
   held_.erase(0, start);
+  if (held_.empty() && held_.capacity() > kKeptBytes) held_ = std::string();
 }
 
 }  // namespace dragoman

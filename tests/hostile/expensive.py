@@ -215,8 +215,9 @@ def _figures() -> list[Expensive]:
     texts = [f"Hi {n}. {'5 ' * 49_900}" for n in range(80)]
     every = {"beam_size": 16, "num_hypotheses": 16, "timeout_ms": ANSWERED_MS}
     return [
-        Expensive("15 texts of figures, 16 hypotheses", partial(send_texts, texts[:15], **every), is_answered=True),
-        Expensive("80 texts of figures, 16 hypotheses", partial(send_texts, texts, **every), is_refused=True),
+        Expensive("5 texts of figures, 16 hypotheses", partial(send_texts, texts[:5], **every), is_answered=True),
+        Expensive("80 texts of figures", partial(send_texts, texts, timeout_ms=ANSWERED_MS), is_answered=True),
+        Expensive("15 texts of figures, 16 hypotheses", partial(send_texts, texts[:15], **every), is_refused=True),
         Expensive("60 texts of figures, encoder", partial(send_to_encoder, texts[:60])),
         Expensive("80 texts of lines, encoder", partial(send_to_encoder, ["a\n" * 49_900] * 80), is_refused=True),
     ]

@@ -194,8 +194,8 @@ class TestSizeOfAnAnswer:
     def test_is_bounded_before_anything_is_translated(self) -> None:
         server = Server(wire_limits=Limits(max_request_bytes=100))
         server.ask(1, "1 " * 40 + "a", beam_size=8, num_hypotheses=8)
-        assert "INVALID_REQUEST: the answer would have more than 300 bytes" in server.error(1)
-        server.ask(2, "1 " * 40 + "a", beam_size=2, num_hypotheses=2)
+        assert "INVALID_REQUEST: 8 hypotheses of 81 bytes of text are too much for one answer (100 bytes)" in server.error(1)
+        server.ask(2, "1 " * 20 + "a", beam_size=2, num_hypotheses=2)
         assert len(server.finish().texts(2)) == 2
 
     @pytest.mark.parametrize("cached", [False, True])

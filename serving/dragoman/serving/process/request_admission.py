@@ -17,7 +17,15 @@ from dragoman.serving.process.response_cache import ResponseCache
 from dragoman.serving.process.scoring import options_of_scores
 from dragoman.wire import Limits
 
-__all__ = ["BYTES_PER_STEP", "ProbeNotNeeded", "RequestAdmission", "check_answer_size", "check_sizes", "read_text"]
+__all__ = [
+    "BYTES_PER_STEP",
+    "ProbeNotNeeded",
+    "RequestAdmission",
+    "check_answer_size",
+    "check_hypotheses_size",
+    "check_sizes",
+    "read_text",
+]
 
 BYTES_PER_STEP = 4096
 """Of texts that are read between two pauses."""
@@ -60,7 +68,7 @@ class RequestAdmission:
         is_stream = frame.kind is Kind.STREAM
         if is_stream and len(texts) != 1:
             raise InvalidRequest(f"a stream translates one text, not {len(texts)}; send one stream for each")
-        check_answer_size(sum(map(len, texts)) * options.decoding.num_hypotheses, self._limits)
+        check_hypotheses_size(sum(map(len, texts)), options.decoding.num_hypotheses, self._limits)
         request_id = options.request_id or self._bundle.options.new_request_id()
         request = TranslationRequest(
             *(channel, frame.request, options, texts, arrived_s, is_stream, wants_details),
@@ -119,6 +127,18 @@ def check_sizes(raw: Sequence[bytes], limits: Limits, noun: str = "text") -> Non
             )
     if (together := sum(map(len, raw))) > limits.max_request_bytes:
         raise InvalidRequest(f"the {noun}s have {together} bytes; this server takes {limits.max_request_bytes} in a request")
+
+
+def check_hypotheses_size(size_bytes: int, hypotheses: int, limits: Limits) -> None:
+    """InvalidRequest when texts of so many bytes, once for each hypothesis, are more than a request may have.
+
+    An answer of tens of megabytes is copied several times on its way through Triton, and the tokens of others wait for it.
+    """
+    if size_bytes * hypotheses > limits.max_request_bytes:
+        raise InvalidRequest(
+            f"{hypotheses} hypotheses of {size_bytes} bytes of text are too much for one answer "
+            f"({limits.max_request_bytes} bytes); send fewer texts at a time, or ask for fewer hypotheses"
+        )
 
 
 def check_answer_size(size_bytes: int, limits: Limits) -> None:
