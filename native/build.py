@@ -43,7 +43,7 @@ OPS_NAME = "libdragoman_ops.so"
 BACKEND_NAME = "libtriton_dragoman.so"  # Triton looks for a backend by this name
 FIXES_NAME = "libtriton_fixes.so"
 NAMES = (OPS_NAME, BACKEND_NAME, FIXES_NAME)
-FIXES_SOURCES = ("embedded_fixes.cpp",)
+FIXES_SOURCES = ("embedded_fixes.cpp", "message_limit.cpp")
 CLIENT_SOURCES = (
     *("channel.cpp", "dispatcher.cpp", "engine_client.cpp", "failure.cpp", "frames.cpp", "pending.cpp", "poller.cpp"),
     *("routes.cpp", "suspects.cpp", "text.cpp"),

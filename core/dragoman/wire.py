@@ -194,6 +194,10 @@ SERVER_STATUS = TritonModel("server_status", False, (Tensor("QUERY", "BYTES", (1
 MODELS = (TRANSLATE, TRANSLATE_STREAM, ENCODER, DECODER, SERVER_STATUS)
 
 
+MAX_MESSAGE_BYTES = 16 << 20
+"""Of a request as it is sent, twice what its inputs may have: a longer one ends its connection before it has arrived."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a server takes in one request, whatever the model could do."""

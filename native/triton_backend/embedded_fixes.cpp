@@ -1,4 +1,4 @@
-// Closes four defects of Triton 2.51, the newest that can be embedded; loaded before its libraries (LD_PRELOAD).
+// Closes five defects of Triton 2.51, the newest that can be embedded; loaded before its libraries (LD_PRELOAD).
 //
 // Division by zero. A caller may ask for the `classification` of an output. For one of type BYTES the gRPC front end divides
 // its size by that of an element, which is 0: SIGFPE, whatever the model, and no backend sees that parameter. Newer releases
@@ -13,15 +13,23 @@
 // Memory by compression. A message may be compressed, and what it inflates to has no bound: a megabyte takes a gigabyte.
 // Here inflating ends with an error where no request can be larger.
 //
+// Memory by length. A message over gRPC may have 2 GiB, which are copied while the tokens of others wait. A connection that
+// announces more than any request can have is ended (message_limit.hpp).
+//
 // Two kinds of models in one stream. The gRPC front end writes the responses of decoupled models in one way and those of
 // the others, which include models that it does not know, in another; both at once in one stream bring it down. So it is
 // told that every model is decoupled, and writes all of them in the same way. Where it refuses decoupled models, in unary
 // calls and over HTTP, it gets no error for those that are not. A version that is no number would be an error before the
 // front end asks about the model: it becomes one when the version is used.
 #include <dlfcn.h>
+#include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
+
+#include "message_limit.hpp"
 
 // As zlib's z_stream begins.
 struct Inflation {
@@ -71,6 +79,8 @@ using Config = TRITONSERVER_Error* (*)(TRITONSERVER_Server* server, const char* 
 using TransactionProperties = TRITONSERVER_Error* (*)(TRITONSERVER_Server* server, const char* model, std::int64_t version,
                                                       std::uint32_t* flags, void** unused);
 using Inflate = int (*)(Inflation* stream, int flush);
+using Accept = int (*)(int socket, sockaddr* address, socklen_t* length, int flags);
+using Receive = ssize_t (*)(int socket, msghdr* message, int flags);
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -80,7 +90,9 @@ namespace {
 
 constexpr int kInvalidArgument = 3;
 constexpr int kDataError = -3;                            // Z_DATA_ERROR
-constexpr unsigned long kMostInflatedBytes = 16UL << 20;  // twice dragoman.wire.Limits.max_request_bytes
+constexpr std::uint32_t kMostMessageBytes = 16U << 20;    // twice dragoman.wire.Limits.max_request_bytes
+constexpr unsigned long kMostInflatedBytes = kMostMessageBytes;
+constexpr int kMostDescriptors = 1 << 16;
 constexpr std::uint32_t kDecoupled = 2;                   // TRITONSERVER_TXN_DECOUPLED
 
 // Of the request that this thread reads. Is the model decoupled? Is its version no number?
@@ -90,6 +102,23 @@ thread_local bool is_decoupled = false, has_bad_version = false;
 template <typename Function>
 Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
+// By descriptor. A connection's begins when it is accepted, before gRPC hands it to the thread that reads from it, and is
+// read by one thread at a time: gRPC's own locks order them.
+dragoman::MessageLimit message_limits[kMostDescriptors];
+
+bool has_limit(int descriptor) { return descriptor >= 0 && descriptor < kMostDescriptors; }
+
+// Whether what was received from a connection keeps to its limit.
+bool keeps_to_limit(int connection, const msghdr& message, std::size_t count) {
+  bool keeps = true;
+  for (std::size_t at = 0; at < message.msg_iovlen && count > 0; ++at) {
+    const std::size_t used = std::min(count, message.msg_iov[at].iov_len);
+    keeps = message_limits[connection].feed(static_cast<const unsigned char*>(message.msg_iov[at].iov_base), used);
+    count -= used;
+  }
+  return keeps;
 }
 
 bool begins(const char* message, const char* with) { return std::strncmp(message, with, std::strlen(with)) == 0; }
@@ -108,6 +137,22 @@ extern "C" {
 EXPORTED int inflate(Inflation* stream, int flush) {
   static const auto go_on = next<Inflate>("inflate");
   return stream->total_out > kMostInflatedBytes ? kDataError : go_on(stream, flush);
+}
+
+EXPORTED int accept4(int socket, sockaddr* address, socklen_t* length, int flags) {
+  static const auto accept_next = next<Accept>("accept4");
+  const int accepted = accept_next(socket, address, length, flags);
+  if (has_limit(accepted)) message_limits[accepted].begin(kMostMessageBytes);
+  return accepted;
+}
+
+EXPORTED ssize_t recvmsg(int socket, msghdr* message, int flags) {
+  static const auto receive = next<Receive>("recvmsg");
+  const ssize_t count = receive(socket, message, flags);
+  if (count <= 0 || (flags & (MSG_PEEK | MSG_ERRQUEUE)) != 0 || !has_limit(socket)) return count;
+  if (keeps_to_limit(socket, *message, static_cast<std::size_t>(count))) return count;
+  errno = ECONNRESET;
+  return -1;
 }
 
 EXPORTED std::uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType type) {

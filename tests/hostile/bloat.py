@@ -97,7 +97,7 @@ FLOODS: dict[str, Calls] = {
     "16 sessions, all candidates of 64 rows": _widest_steps(16),
     "300 texts of 50,000 lines": _texts(LINES, 1, 300, split="line"),
     "12 requests of 8 MB": _texts(LINES, 80, 12, split="line"),
-    "40 answers of 24 MB": _texts(f"Hi. {FIGURES}", 15, 40, beam_size=16, num_hypotheses=16),
+    "40 answers of 8 MB": _texts(f"Hi. {FIGURES}", 5, 40, beam_size=16, num_hypotheses=16),
 }
 
 

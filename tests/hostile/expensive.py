@@ -40,6 +40,8 @@ class Expensive:
     send: Callable[[Caller], Outcome]
     is_refused: bool = False
     """Must it be INVALID_REQUEST?"""
+    is_cut_off: bool = False
+    """Is the message so long that its connection is ended?"""
     is_answered: bool = False
     """Is its answer what is expensive? Then it has the time for it."""
 
@@ -107,16 +109,18 @@ def _commands() -> list[Expensive]:
 def _empty() -> list[Expensive]:
     return [
         Expensive("5 million empty texts", partial(send_empty_texts, 5_000_000), is_refused=True),
-        Expensive("20 million empty texts", partial(send_empty_texts, 20_000_000), is_refused=True),
-        Expensive("20 million empty texts, raw", partial(send_raw_texts, 20_000_000), is_refused=True),
+        Expensive("20 million empty texts", partial(send_empty_texts, 20_000_000), is_cut_off=True),
+        Expensive("4 million empty texts, raw", partial(send_raw_texts, 4_000_000), is_refused=True),
+        Expensive("20 million empty texts, raw", partial(send_raw_texts, 20_000_000), is_cut_off=True),
     ]
 
 
 def _enormous() -> list[Expensive]:
     return [
-        Expensive("70 million empty texts", partial(send_empty_texts, 70_000_000), is_refused=True),
+        Expensive("70 million empty texts", partial(send_empty_texts, 70_000_000), is_cut_off=True),
         Expensive("8 MiB of options", partial(send_large_options, 8 << 20), is_refused=True),
-        Expensive("1 GiB in one text", partial(send_large_text, 1 << 30), is_refused=True),
+        Expensive("15 MiB in one text", partial(send_large_text, 15 << 20), is_refused=True),
+        Expensive("1 GiB in one text", partial(send_large_text, 1 << 30), is_cut_off=True),
     ]
 
 

@@ -20,7 +20,7 @@ from hostile.http_requests import http_fuzzed, many_chunks
 from hostile.kills import ACCIDENTS, survived
 from hostile.neighbours import Neighbours, Wait, failures, longest_s
 from hostile.option_values import option_values
-from hostile.outcomes import Outcome, stream, unary
+from hostile.outcomes import LOST, Outcome, stream, unary
 from hostile.overload import overloaded
 from hostile.poisons import COMMANDS, NAMES, command, named, poisons
 from hostile.processes import spread
@@ -139,7 +139,10 @@ def measured(request: Expensive, caller: Caller, neighbours: Neighbours, deaths:
     neighbours.settled(ended_s)
     waits = neighbours.between(began_s, ended_s)
     wrong = failures(waits)
-    if not outcome.is_answer or outcome.code in ("INTERNAL", "SUSPECT", "RESTARTING"):
+    if request.is_cut_off:
+        if outcome.code != LOST:
+            wrong.append(f"{outcome.code} instead of the end of the connection")
+    elif not outcome.is_answer or outcome.code in ("INTERNAL", "SUSPECT", "RESTARTING"):
         wrong.append(f"{outcome.code} {outcome.message}")
     if request.is_refused and outcome.code != "INVALID_REQUEST":
         wrong.append(f"{outcome.code} instead of a refusal")

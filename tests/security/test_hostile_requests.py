@@ -11,9 +11,11 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
+from dragoman.wire import MAX_MESSAGE_BYTES
 from hostile import outcomes
+from hostile.http2 import INFER, Connection, headers, message
 from hostile.outcomes import REVEALING
-from served import Caller, Server, add_bytes, request
+from served import Caller, Server, add_bytes, eventually, request
 
 pytestmark = pytest.mark.usefixtures("server_is_unimpressed")
 
@@ -154,7 +156,22 @@ class TestTensors:
         refused(caller, message)
 
     def test_a_payload_of_many_megabytes_is_refused(self, caller: Caller) -> None:
-        refused(caller, request("translate", [b"x" * (48 << 20)], {}), complaint="bytes; this server takes 100000")
+        refused(caller, request("translate", [b"x" * (15 << 20)], {}), complaint="bytes; this server takes 100000")
+
+    def test_a_message_longer_than_any_request_ends_its_connection_at_once(self, server: Server, caller: Caller) -> None:
+        """Its five first bytes say how long it will be: the rest is not waited for."""
+        other = caller.stream("The old man and his dog walked along the river.", cache=False)
+        next(other)
+        connection = Connection(server.grpc)
+        connection.call(headers(INFER), message(b"", length=MAX_MESSAGE_BYTES + 1))
+        connection.flush()
+
+        def is_closed() -> bool:
+            list(connection.receive(0.1))
+            return connection.is_closed
+
+        eventually(is_closed)
+        assert list(other)[-1]["final"]
 
     def test_a_request_without_inputs_is_refused(self, caller: Caller) -> None:
         refused(caller, service_pb2.ModelInferRequest(model_name="translate"))

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
-from dragoman.errors import ServerError
-from dragoman.wire import WIRE_VERSION, TritonModel
+from dragoman.errors import InvalidRequest, ServerError
+from dragoman.wire import MAX_MESSAGE_BYTES, WIRE_VERSION, TritonModel
 
 __all__ = ["Message", "Reply", "foreign_answer", "infer_request"]
 
@@ -24,11 +24,16 @@ _DTYPES = {"FP32": np.dtype("<f4"), "INT32": np.dtype("<i4"), "BOOL": np.dtype("
 
 
 def infer_request(model: TritonModel, inputs: Mapping[str, Sequence[bytes]], request_id: str = "") -> Message:
-    """A ModelInferRequest; every input is a list of byte strings, as wire.py promises."""
+    """A ModelInferRequest; every input is a list of byte strings, as wire.py promises.
+
+    InvalidRequest when it is so long that a server would end the connection instead of answering.
+    """
     request = service_pb2.ModelInferRequest(model_name=model.name, id=request_id)
     for name, elements in inputs.items():
         request.inputs.add(name=name, datatype="BYTES", shape=(len(elements),))
         request.raw_input_contents.append(b"".join([_LENGTH.pack(len(element)) + element for element in elements]))
+    if (size_bytes := request.ByteSize()) > MAX_MESSAGE_BYTES:
+        raise InvalidRequest(f"the request has {size_bytes} bytes; servers take {MAX_MESSAGE_BYTES}: send several requests")
     return request
 
 

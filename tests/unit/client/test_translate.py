@@ -32,7 +32,7 @@ from dragoman.errors import (
     Timeout,
     UsageError,
 )
-from dragoman.wire import WIRE_VERSION
+from dragoman.wire import MAX_MESSAGE_BYTES, WIRE_VERSION
 
 INVALID = Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: beam_size=99 is more than this server allows (16)")
 
@@ -127,6 +127,11 @@ def test_an_impossible_option_is_refused_before_anything_is_sent(
 def test_what_is_not_text_is_a_type_error(translator: Translator, text: object) -> None:
     with pytest.raises(TypeError):
         translator.translate(text)  # type: ignore[call-overload]
+
+
+def test_a_request_whose_connection_a_server_would_end_is_refused_before_it_is_sent(translator: Translator) -> None:
+    with pytest.raises(InvalidRequest, match="servers take 16777216: send several requests"):
+        translator.translate("x" * MAX_MESSAGE_BYTES)
 
 
 def test_a_lone_surrogate_is_refused(translator: Translator) -> None:
