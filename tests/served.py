@@ -55,6 +55,7 @@ class Caller:
     """Speaks Triton's protocol and nothing of ours."""
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None, name: str = "localhost") -> None:
+        self.address = address
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         if credentials is None:
             self.channel = grpc.insecure_channel(address, options)

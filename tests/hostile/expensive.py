@@ -18,6 +18,7 @@ from hostile.sending import (
     send_empty_texts,
     send_large_options,
     send_large_text,
+    send_long_message,
     send_raw_texts,
     send_stream,
     send_targets,
@@ -120,7 +121,7 @@ def _enormous() -> list[Expensive]:
         Expensive("70 million empty texts", partial(send_empty_texts, 70_000_000), is_cut_off=True),
         Expensive("8 MiB of options", partial(send_large_options, 8 << 20), is_refused=True),
         Expensive("15 MiB in one text", partial(send_large_text, 15 << 20), is_refused=True),
-        Expensive("1 GiB in one text", partial(send_large_text, 1 << 30), is_cut_off=True),
+        Expensive("1 GiB in one text", partial(send_long_message, 1 << 30), is_cut_off=True),
     ]
 
 

@@ -4,7 +4,7 @@
 
 One thread streams short sentences, one translates them, one asks for the server's status. Each answer is a line of JSON:
 its kind, when it came (monotonic clock, which all processes share) and the seconds waited for it. It ends when its
-standard input does.
+standard input does. Its output goes to a file: a pipe would be full as soon as who reads it is busy for two seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ import grpc
 from served import Caller, StreamError, eventually
 
 PAUSE_S = 0.01
+_MOST_READ_BYTES = 1 << 26
 TEXT = "Tom has never been there before, and he is not sorry for it. {}"
 
 
@@ -42,20 +44,19 @@ class Neighbours:
 
     def __init__(self, address: str) -> None:
         self._waits: list[Wait] = []
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._at = 0
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hostile.neighbours", address],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=self._output,
             env=environment,
-            text=True,
         )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
 
     def __enter__(self) -> Neighbours:
         try:
-            eventually(lambda: len(self._waits) > 20)
+            eventually(lambda: len(self._read()) > 20)
         except AssertionError:
             self.__exit__(None, None, None)
             raise
@@ -63,34 +64,36 @@ class Neighbours:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(15)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(5)
-        self._reader.join(5)
-        self._process.stdout.close()
+        self._output.close()
 
     def between(self, began_s: float, ended_s: float) -> list[Wait]:
         """Waits that overlap this time."""
-        return [wait for wait in list(self._waits) if wait.at_s >= began_s and wait.at_s - wait.seconds <= ended_s]
+        return [wait for wait in self._read() if wait.at_s >= began_s and wait.at_s - wait.seconds <= ended_s]
 
     def settled(self, after_s: float) -> None:
         """Wait until tokens and answers have come that were asked for after `after_s`: a stall is over then."""
         kinds = ("token", "answer")
 
         def seen() -> bool:
-            later = {wait.kind for wait in list(self._waits)[-500:] if wait.at_s - wait.seconds > after_s}
+            later = {wait.kind for wait in self._read()[-500:] if wait.at_s - wait.seconds > after_s}
             return later.issuperset(kinds)
 
         eventually(seen, timeout_s=60)
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._waits.append(Wait(*json.loads(line)))
+    def _read(self) -> list[Wait]:
+        """What it has written so far."""
+        written = os.pread(self._output.fileno(), _MOST_READ_BYTES, self._at)
+        whole, _, _ = written.rpartition(b"\n")
+        if whole:
+            self._at += len(whole) + 1
+            self._waits += [Wait(*json.loads(line)) for line in whole.split(b"\n")]
+        return self._waits
 
 
 def longest_s(waits: list[Wait], *kinds: str) -> float:

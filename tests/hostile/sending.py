@@ -9,7 +9,8 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from hostile.outcomes import Outcome, failed, stream, unary
+from hostile.http2 import DATA, END_HEADERS, HEADERS, INFER, Connection, frame, headers, message
+from hostile.outcomes import LOST, Outcome, failed, stream, unary
 from hostile.poisons import command
 from served import Caller, add_bytes, request
 
@@ -107,6 +108,19 @@ def send_large_options(count: int, caller: Caller) -> Outcome:
 
 def send_large_text(count: int, caller: Caller) -> Outcome:
     return unary(caller.stub, request("translate", [b"x" * count], {}), timeout_s=90)
+
+
+def send_long_message(count: int, caller: Caller) -> Outcome:
+    """One that announces so many bytes, and as many of them as the server takes: none are made before."""
+    began_s, connection = time.monotonic(), Connection(caller.address)
+    connection.write(frame(HEADERS, END_HEADERS, 1, headers(INFER)) + frame(DATA, 0, 1, message(b"", length=count)))
+    for _ in range(count >> 14):
+        connection.write(frame(DATA, 0, 1, bytes(1 << 14)))
+        list(connection.receive(0.0))
+        if connection.is_closed:
+            return Outcome(LOST, seconds=time.monotonic() - began_s)
+    connection.close()
+    return Outcome("ok", seconds=time.monotonic() - began_s)
 
 
 def _send_raw(caller: Caller, message: bytes) -> Outcome:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from tritonclient.grpc.service_pb2 import ModelInferRequest as Request
 
-from dragoman.serving.engine import SessionReply
+from dragoman.serving.engine import Event, SessionReply
 from dragoman.serving.ipc.channel import Channel
 from dragoman.serving.ipc.frames import Frame, Kind
 from dragoman.serving.metrics import Recorder
@@ -83,11 +83,16 @@ class EngineThread:
         self._answers.clear()
         return ("ok" if last.kind is Kind.ANSWER else last.parts[0].decode()), slices
 
+    def _handle(self, events: list[Event]) -> None:
+        """All that happened in a step: many texts may have come to their end in it."""
+        for event in events:
+            if not isinstance(event, SessionReply):
+                self._handler.handle(event)
+
     def _turn(self, slices: Slices) -> None:
         self._jobs.run(_JOB_BUDGET_S)
-        for event in self._engine.step() if self._engine.busy else ():
-            if not isinstance(event, SessionReply):
-                slices.timed("answer", lambda event=event: self._handler.handle(event))
+        events = self._engine.step() if self._engine.busy else []
+        slices.timed("answers", lambda: self._handle(events))
         slices.timed("parked", self._handler.resume_parked)
 
 

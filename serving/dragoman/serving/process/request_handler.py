@@ -31,6 +31,8 @@ from dragoman.serving.process.response_cache import ResponseCache
 __all__ = ["RequestHandler"]
 
 _RESUMED_PER_TURN = 32
+_LONG_CHARACTERS = 1 << 14
+"""Of all hypotheses of a text: joining them takes so long that it is done between decoder steps."""
 
 
 class RequestHandler:
@@ -202,7 +204,7 @@ class RequestHandler:
         if request.options.on_suspicion == "retry" and self._is_translated_again(part, sequence):
             return
         steps = self._taken(part, sequence)
-        if next(steps, None) is not None:  # several hypotheses to be linked, which takes long when they are long
+        if next(steps, None) is not None:  # several hypotheses to be linked, or long ones to be joined
             self._jobs.add(Job(steps, lambda error: self._fail(request, error)))
 
     def _taken(self, part: PartOwner, sequence: Sequence) -> Iterator[Yield]:
@@ -213,8 +215,11 @@ class RequestHandler:
             return
         if request.stream is not None:
             self._replies.chunk(request.channel, request.number, request.stream.finished(part.position, best))
-        if text.is_complete:
-            self._take_answer(request, text)
+        if not text.is_complete:
+            return
+        if len(text.text) * request.options.decoding.num_hypotheses > _LONG_CHARACTERS:
+            yield Yield.PAUSE  # many may be complete after one decoder step
+        self._take_answer(request, text)
 
     def _is_translated_again(self, part: PartOwner, sequence: Sequence) -> bool:
         """A suspicious sentence goes to the engine once more, in the place that it has just left."""
@@ -229,6 +234,8 @@ class RequestHandler:
 
     def _take_answer(self, request: TranslationRequest, text: TextState) -> None:
         """All parts of a text are back."""
+        if request.ended:
+            return  # while this one waited
         answer = text.finish(request.arrived_s)
         self._share.note_planned(request, -len(text.text))
         self._metrics.text_done(request, text)
