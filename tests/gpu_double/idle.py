@@ -10,7 +10,8 @@ import numpy as np
 
 from dragoman.bundle.manifest import Manifest
 from gpu_double.cuda import CudaDouble, Memory, view
-from gpu_double.tensorrt import ContextDouble, EngineDouble, TensorRtDouble, importing_doubles
+from gpu_double.engines import ContextDouble, EngineDouble
+from gpu_double.tensorrt import TensorRtDouble, importing_doubles
 
 
 class IdleCuda(CudaDouble):

@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import os
-import signal
-import threading
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import numpy as np
-import psutil
 import pytest
 from tritonclient.grpc import service_pb2
 
 from dragoman.cli import main
-from dragoman.client import AsyncTranslator, ClientDecoding, RetryPolicy, Step, Translator, Window
+from dragoman.client import AsyncTranslator, RetryPolicy, Translator, Window
 from dragoman.client.failures import read_status
-from dragoman.errors import DeadlineExceeded, InvalidRequest, RequestError, ServerError, TransportError
+from dragoman.errors import DeadlineExceeded, InvalidRequest, ServerError, TransportError
 from served import Server, eventually
+from shared_sentences import SENTENCES
 
-SENTENCES = [
-    "Where is the station?",
-    "I have never seen such a beautiful city.",
-    "Tom is reading a book.",
-    "It is raining.",
-    "She asked me whether I was hungry, and I told her that I had just eaten.",
-    "Thank you!",
-    "We don't know when the train will arrive.",
-    "My brother lives in a small house near the river.",
-    "Can you help me?",
-    "The children were playing in the garden when it started to snow.",
-    "Mary bought three apples and a loaf of bread.",
-    "Nobody believed him.",
-]
 LONG = " ".join(["and then he told me about the old house by the river"] * 6)
-
-
-@pytest.fixture
-def translator(server: Server) -> Iterator[Translator]:
-    with Translator(server.grpc) as translator:
-        yield translator
 
 
 def test_a_text_and_a_list_are_translated_alike(translator: Translator) -> None:
@@ -159,60 +131,6 @@ def test_the_metrics_port_is_not_taken_for_a_server(server: Server) -> None:
         translator.translate("hi")
 
 
-def tokens_and_scores(translator: Translator, **options: object) -> list[list[tuple[str, int, float]]]:
-    found = translator.translate(SENTENCES, cache=False, **options)  # type: ignore[call-overload]
-    return [
-        [(one.text, one.tokens, pytest.approx(one.score, abs=2e-4)) for one in (result, *result.alternatives)]
-        for result in found
-    ]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"beam_size": 1},
-        {"beam_size": 4, "num_hypotheses": 4},
-        {"beam_size": 3, "length_penalty": 0.3, "no_repeat_ngram_size": 2, "early_stopping": "never"},
-        {"repetition_penalty": 1.2},
-        {"sampling": True, "beam_size": 1, "top_k": 20, "temperature": 0.8, "seed": 5},
-        {"prefix_text": "Ich", "beam_size": 4},
-    ],
-)
-def test_decoding_in_the_client_finds_what_the_server_finds(
-    server: Server, translator: Translator, options: dict[str, object]
-) -> None:
-    with Translator(server.grpc, decoding="client") as ours:
-        assert tokens_and_scores(ours, **options) == tokens_and_scores(translator, **options)
-
-
-def test_client_sessions_are_closed(server: Server) -> None:
-    def open_sessions() -> float:
-        return server.metrics().get('dragoman_sessions{model="en-de"}', 0.0)
-
-    before = open_sessions()  # of other tests, which may leave theirs to time out
-    with Translator(server.grpc, decoding="client") as ours:
-        ours.translate(SENTENCES)
-    eventually(lambda: open_sessions() <= before)
-
-
-def test_a_model_is_an_ensemble_with_itself(server: Server, translator: Translator) -> None:
-    with Translator(server.grpc, decoding=ClientDecoding(ensemble=["en-de"])) as ours:
-        assert tokens_and_scores(ours, beam_size=4) == tokens_and_scores(translator, beam_size=4)
-
-
-def test_a_processor_can_forbid_the_best_word(server: Server, translator: Translator) -> None:
-    usual = translator.translate(SENTENCES[0])
-    first_of_each_row: list[int] = []
-
-    def never_that_token(step: Step) -> np.ndarray:
-        if step.history.shape[1] == 0:
-            first_of_each_row.append(int(step.best.tokens[0, 0]))
-        return np.where(step.best.tokens == first_of_each_row[0], -np.inf, step.best.log_probs)
-
-    with Translator(server.grpc, decoding=ClientDecoding(processor=never_that_token, candidates=8)) as ours:
-        assert ours.translate(SENTENCES[0]).text.split()[0] != usual.text.split()[0]
-
-
 def test_a_file_is_resumed_on_a_real_server(translator: Translator, tmp_path: Path) -> None:
     book, output = tmp_path / "book.en", tmp_path / "book.de"
     book.write_text("\n".join(SENTENCES * 5) + "\n", encoding="utf-8")
@@ -225,98 +143,6 @@ def test_a_file_is_resumed_on_a_real_server(translator: Translator, tmp_path: Pa
         translator.translate_file(book, output, on_progress=stop_halfway, window=Window(batch_size=4, in_flight=4))
     assert translator.translate_file(book, output).resumed_lines == 31
     assert output.read_text(encoding="utf-8").splitlines() == [one.text for one in translator.translate(SENTENCES)] * 5
-
-
-def test_a_server_that_hangs_is_left_out_within_seconds(server: Server, reference_bundle: Path) -> None:
-    with Server.start([f"en-de={reference_bundle}"]) as other, Translator([server.grpc, other.grpc]) as translator:
-        for _ in range(4):
-            translator.translate("Thank you!", cache=False)
-        frozen = [pid for pids in other.children().values() for pid in pids]
-        for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            for text in SENTENCES:
-                assert translator.translate(text, cache=False).text
-        finally:
-            for pid in frozen:
-                with contextlib.suppress(ProcessLookupError):  # its supervisor noticed, and has killed it
-                    os.kill(pid, signal.SIGCONT)
-
-
-def test_a_server_that_ends_costs_no_call(server: Server, reference_bundle: Path) -> None:
-    with Translator(server.grpc) as plain, Server.start([f"en-de={reference_bundle}"]) as other:
-        expected = [one.text for one in plain.translate(SENTENCES)]
-        with Translator([server.grpc, other.grpc]) as translator:
-            translator.translate("Thank you!")
-            other.process.send_signal(signal.SIGTERM)
-            found = []
-            while other.process.poll() is None:
-                found.append([translator.translate(text, cache=False).text for text in SENTENCES])
-            found.append([translator.translate(text, cache=False).text for text in SENTENCES])
-        assert all(one == expected for one in found)
-
-
-@pytest.fixture(scope="module")
-def own_server(reference_bundle: Path) -> Iterator[Server]:
-    """A server whose processes may be killed."""
-    with Server.start([f"en-de={reference_bundle}"]) as started:
-        yield started
-
-
-class Callers:
-    """Sixteen threads that translate one after the other, with the client's defaults, until they are told to stop."""
-
-    def __init__(self, address: str) -> None:
-        self.answered: Counter[int] = Counter()
-        self.errors: list[RequestError] = []
-        self._stop = threading.Event()
-        self._translator = Translator(address)
-        self._threads = [threading.Thread(target=self._call, args=(caller,)) for caller in range(16)]
-
-    def __enter__(self) -> Callers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(120)
-        self._translator.close()
-
-    def wait_until_all_were_answered_again(self, timeout_s: float = 60.0) -> None:
-        before = Counter(self.answered)
-        eventually(lambda: all(self.answered[caller] > before[caller] for caller in range(16)), timeout_s)
-
-    def _call(self, caller: int) -> None:
-        for number in itertools.count():
-            if self._stop.is_set():
-                return
-            self._attempt(caller, SENTENCES[(caller + number) % len(SENTENCES)])
-
-    def _attempt(self, caller: int, text: str) -> None:
-        try:
-            assert self._translator.translate(text, cache=False).text
-            self.answered[caller] += 1
-        except RequestError as error:
-            self.errors.append(error)
-
-
-@pytest.mark.parametrize(
-    ("process", "blow"),
-    [("engine", signal.SIGKILL), ("triton", signal.SIGKILL), ("engine", signal.SIGSTOP), ("triton", signal.SIGSTOP)],
-    ids=["engine killed", "triton killed", "engine hangs", "triton hangs"],
-)
-def test_callers_do_not_notice_that_a_process_of_the_server_died(
-    own_server: Server, process: str, blow: signal.Signals
-) -> None:
-    with Callers(own_server.grpc) as callers:
-        callers.wait_until_all_were_answered_again()
-        (victim,) = own_server.children()[process]
-        os.kill(victim, blow)
-        eventually(lambda: not psutil.pid_exists(victim), 60.0)  # the supervisor has replaced it, or is about to
-        callers.wait_until_all_were_answered_again()
-    assert callers.errors == []
 
 
 def test_status_shows_a_working_server(server: Server, capsys: pytest.CaptureFixture[str]) -> None:

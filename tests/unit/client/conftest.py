@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from fake_triton import ScriptedTriton
@@ -46,3 +47,11 @@ def eventually() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    """A file of 200 lines."""
+    path = tmp_path / "book.en"
+    path.write_text("".join(f"line {number}\n" for number in range(1, 201)), encoding="utf-8")
+    return path

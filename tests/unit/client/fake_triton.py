@@ -15,8 +15,10 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from dragoman.client import Window
 from dragoman.wire import WIRE_VERSION
 
+SMALL = Window(batch_size=2, in_flight=3, held=2)  # which a few texts fill
 Outputs = dict[str, tuple[str, tuple[int, ...], bytes]]
 
 
@@ -91,6 +93,7 @@ class RefuseStream:
 
 
 RESTARTING = Refuse(grpc.StatusCode.UNAVAILABLE, "RESTARTING: the engine died; send the request again")
+INVALID = Refuse(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: beam_size=99 is more than this server allows (16)")
 OVERLOADED = Refuse(grpc.StatusCode.UNAVAILABLE, "OVERLOADED retry_after_ms=1: the queue is full")
 STATUS = {
     "wire_version": WIRE_VERSION,
@@ -256,3 +259,10 @@ def until_cancelled(request: Received, context: Any) -> Outputs:
     """Answers only when the caller has gone."""
     request.cancelled.wait(120)
     return {}
+
+
+def refuse_bad(request: Received, context: Any) -> Outputs:
+    """Refuses a request with "bad" in one of its texts."""
+    if any("bad" in text for text in request.texts):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST: a control character")
+    return translated(request.texts)

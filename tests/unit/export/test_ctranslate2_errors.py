@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refused_checkpoints import refusal
 
 from ctranslate2_models import write_ctranslate2
 from dragoman.errors import CheckpointError
@@ -27,12 +28,6 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def model(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "model"))
-
-
-def refusal(source: Path, companions: CompanionFiles | None = None, format_name: str | None = None) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        read_checkpoint(source, companions=companions or CompanionFiles(), format_name=format_name)
-    return str(caught.value)
 
 
 def change(path: Path, edit: Callable[[bytearray], None]) -> None:

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from gpu_double import CudaDouble
-from gpu_double.tensorrt import (
-    ContextDouble,
-    EngineDouble,
-    RuntimeCacheDouble,
-    RuntimeConfigDouble,
-    RuntimeDouble,
-    TensorRtDouble,
-)
+from gpu_double.engines import ContextDouble, EngineDouble, RuntimeCacheDouble, RuntimeConfigDouble
+from gpu_double.tensorrt import RuntimeDouble, TensorRtDouble
 from gpu_surface import documented, methods, parameters
 
 runtime = pytest.importorskip("cuda.bindings.runtime")

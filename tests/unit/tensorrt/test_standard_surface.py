@@ -14,14 +14,8 @@ import sys
 import pytest
 
 from compiled import can_compile, shared_library
-from gpu_double.tensorrt import (
-    STANDARD_VERSION,
-    ContextDouble,
-    EngineDouble,
-    StandardDouble,
-    StandardRuntimeConfigDouble,
-    StandardRuntimeDouble,
-)
+from gpu_double.engines import ContextDouble, EngineDouble, StandardRuntimeConfigDouble
+from gpu_double.tensorrt import STANDARD_VERSION, StandardDouble, StandardRuntimeDouble
 from gpu_surface import documented, methods, parameters
 
 pytestmark = [
