@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         code = _dispatch(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever read the output has seen enough: `| head`
+    except BrokenPipeError:  # the reader of the output has ended: `| head`
         _leave_output()
         return FAILURE
     except OSError as error:
@@ -104,7 +104,7 @@ def command_modules() -> dict[str, str]:
 
 
 def _leave_output() -> None:
-    """What is still buffered goes nowhere, or Python complains again when it ends."""
+    """Discard what is still buffered; otherwise Python reports the broken pipe again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

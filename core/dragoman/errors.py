@@ -8,13 +8,13 @@ DragomanError
 │   └── EngineBuildError     TensorRT could not build an engine
 ├── BundleError          a bundle that can't be trusted: missing, tampered, too new
 ├── ServeError           the server can't start or can't go on: port in use, no memory, no Triton
-└── RequestError         one request went wrong; its neighbours did not
+└── RequestError         one request failed; other requests are not affected
     ├── InvalidRequest       the caller's fault; retrying won't help
     ├── Overloaded           refused at admission; retry after `retry_after_s`
     ├── DeadlineExceeded     the time the caller gave has passed
     ├── Cancelled            the caller went away
     ├── SuspectRequest       two engines died with this request in hand; it is not tried again
-    └── ServerError          ours
+    └── ServerError          the server's fault
         ├── SessionLost          a client-driven decoding is not there any more: idle too long, closed, restarted
         └── TransportError       the server could not be reached, or the connection broke
 
@@ -77,7 +77,7 @@ class ServeError(DragomanError):
 
 
 class RequestError(DragomanError):
-    """One request went wrong; its neighbours did not."""
+    """One request failed; other requests are not affected."""
 
 
 class InvalidRequest(RequestError):
@@ -105,11 +105,11 @@ class Cancelled(RequestError):
 
 
 class SuspectRequest(RequestError):
-    """Two engines died while they worked on this request; it is refused."""
+    """Two engines died while they worked on this request; it is not tried again."""
 
 
 class ServerError(RequestError):
-    """Ours: the server failed at a request it should have answered."""
+    """The server failed to answer a valid request."""
 
 
 class SessionLost(ServerError):

@@ -1,4 +1,4 @@
-// Our Triton models (dragoman.wire.MODELS): which inputs make a request's frame, and which outputs an answer's frame
+// The Triton models (dragoman.wire.MODELS): which inputs make a request's frame, and which outputs an answer's frame
 // becomes.
 #pragma once
 

@@ -27,7 +27,7 @@ class SuspectTable {
   // An engine died with this request in hand, `deaths` of them in this very call; how many that makes.
   int add(Fingerprint fingerprint, int deaths, double now_s);
   bool is_suspect(Fingerprint fingerprint, double now_s);
-  // It was answered: it is innocent.
+  // It was answered: it is no longer suspected.
   void clear(Fingerprint fingerprint) { entries_.erase(fingerprint); }
 
  private:

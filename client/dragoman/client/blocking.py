@@ -50,7 +50,7 @@ def iterate(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
 
 
 def iterate_each(lists: AsyncGenerator[list[T], None]) -> Generator[T, None, None]:
-    """The same for the elements of the lists that an async generator gives."""
+    """The elements of the lists that an async generator yields."""
     iterator = iterate(lists)
     try:
         for items in iterator:

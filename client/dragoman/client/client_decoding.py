@@ -246,7 +246,7 @@ def _read_tokens(tokens: dict[str, Any]) -> _Tokens:
 
 
 def _bounded(options: DecodingOptions, target_tokens: int) -> DecodingOptions:
-    """The model's limit is a limit beside `max_length`: the lower one holds, as in the engine."""
+    """The model's limit applies beside `max_length`, as in the engine: the lower one."""
     room = target_tokens - len(options.prefix)
     if room < max(options.min_length, 1):
         raise InvalidRequest(
@@ -257,7 +257,7 @@ def _bounded(options: DecodingOptions, target_tokens: int) -> DecodingOptions:
 
 
 def _agreed(opened: list[_Opened]) -> _Opened:
-    """The first model, whose options hold; InvalidRequest when another has a different target vocabulary."""
+    """The first model, whose options apply; InvalidRequest when another has a different target vocabulary."""
     first = opened[0]
     for other in opened[1:]:
         if (other.target_vocabulary, other.tokens) != (first.target_vocabulary, first.tokens):

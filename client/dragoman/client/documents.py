@@ -160,7 +160,7 @@ def _cut(document: str, start: int, end: int) -> Iterator[int]:
 
 
 def _last_end(pattern: re.Pattern[str], window: str) -> int:
-    """Where the last match in the second half of the window ends; 0 without one."""
+    """The end of the last match in the second half of the window; 0 without one."""
     return max((match.end() for match in pattern.finditer(window, len(window) // 2)), default=0)
 
 

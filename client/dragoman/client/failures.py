@@ -118,7 +118,7 @@ def read_error(code: ErrorCode, text: str, retry_after_ms: float | None = None) 
 
 
 def hung(address: str, silent_s: float) -> Failure:
-    """A server that keeps its connection open and sends nothing, not even that it is alive."""
+    """A server whose connection is open, but that sends nothing, not even a sign of life."""
     return _down(TransportError(f"{address} does not answer (silent for {silent_s:.0f} s, and not alive when probed)"))
 
 

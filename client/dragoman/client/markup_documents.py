@@ -1,7 +1,7 @@
 """Long documents of HTML, XML and Markdown in pieces, cut where blocks end. Nothing here parses them: tags are counted.
 
-A piece is translated like the whole document would be: what the server has to know of the rest of the document comes with
-it, as context that is taken away again (the elements that are open in XML, the targets of links in Markdown).
+A piece is translated as it would be within the whole document: what the server must know of the rest of the document comes
+with it as context, which is removed again (in XML the open elements, in Markdown the targets of links).
 """
 
 from __future__ import annotations

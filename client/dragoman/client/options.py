@@ -190,10 +190,10 @@ def encode_text(text: object, name: str = "the text") -> bytes:
 
 
 def _check_decoding(decoding: dict[str, object]) -> None:
-    """InvalidRequest for what no server could do.
+    """InvalidRequest for options that no server could accept.
 
-    The model's own defaults are not known here, so an option is only held against those given beside it: beside
-    a beam and a length without bounds where the caller left them open.
+    The model's defaults are not known here, so options are checked only against each other; where the caller gave no beam
+    size or length, none is too large.
     """
     key = tuple((name, type(value), value) for name, value in decoding.items())  # the type: 1 and True are equal
     try:
@@ -204,7 +204,7 @@ def _check_decoding(decoding: dict[str, object]) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _check_once(key: tuple[tuple[str, type, object], ...]) -> None:
-    """The same options come with every call of a program; looking at them once is most of what a call costs."""
+    """The same options come with every call of a program, and checking them is most of what a call costs: done once."""
     decoding = {name: value for name, _, value in key}
     from_mapping(decoding, _UNBOUNDED_SAMPLING if decoding.get("sampling") else _UNBOUNDED)
 
@@ -223,7 +223,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 def shows(options: type) -> Callable[[_F], _F]:
-    """`help()` and editors show the options as the keyword arguments they are, instead of `**options`."""
+    """Lets `help()` and editors show the options as keyword arguments instead of `**options`."""
 
     def decorate(method: _F) -> _F:
         signature = inspect.signature(method)

@@ -50,7 +50,7 @@ class RetryPolicy:
 
     @classmethod
     def patient(cls) -> RetryPolicy:
-        """For long jobs, whose own window bounds their load: only the deadline ends the trying."""
+        """For long jobs, which bound their load by their window: retried until the deadline."""
         return cls(max_attempts=1_000_000, budget=1_000_000.0)
 
 

@@ -43,7 +43,7 @@ __all__ = ["TranslatorBase"]
 
 
 class TranslatorBase(ABC):
-    """Holds the settings and the transport; Translator and AsyncTranslator are its faces."""
+    """Holds the settings and the transport; the base of Translator and AsyncTranslator."""
 
     _is_single_threaded: bool
     """Whether requests in flight share one thread, so that a processor of the caller is not called twice at once."""

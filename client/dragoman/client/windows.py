@@ -109,7 +109,7 @@ async def in_order(
 
 
 async def each(lists: AsyncGenerator[list[T], None]) -> AsyncGenerator[T, None]:
-    """Their elements one by one."""
+    """The elements of these lists, one by one."""
     try:
         async for some in lists:
             for one in some:

@@ -43,7 +43,7 @@ class Fleet:
 
     def __enter__(self) -> Fleet:
         try:
-            with _deaf_to_ctrl_c():
+            with _ignoring_ctrl_c():
                 for process, theirs in self._processes:
                     process.start()
                     theirs.close()  # or the parent would never see the end of it
@@ -94,7 +94,7 @@ class Fleet:
 
     def _end_all(self) -> None:
         for connection in self._connections:
-            connection.close()  # a worker whose parent has hung up leaves by itself
+            connection.close()  # a worker whose parent has closed the connection ends by itself
         deadline = time.monotonic() + _LEAVE_WITHIN_S
         for process, _ in self._processes:
             if process.pid is None:
@@ -107,8 +107,8 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Children inherit that Ctrl-C is ignored: it is the parent's, also while they are still importing."""
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """Let children inherit that Ctrl-C is ignored, also while they are importing: only the parent handles it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

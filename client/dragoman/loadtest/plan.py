@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def max_in_flight_per_worker(self) -> int:
-        """An open loop against a server that stands still must not eat the machine."""
+        """The limit of open requests, so that a server that stalls does not exhaust the client's machine."""
         return max(1, self.max_in_flight // self.workers)
 
     def new_tally(self) -> Tally:

@@ -33,7 +33,7 @@ class ServerSample:
     """The server's figures for the time since the sample before; None where it has none.
 
     `rows_per_step` is the mean size of the batches it decoded, `occupancy` their share of the largest it may decode,
-    `step_mean_s` what a decoding step took, encoding of newcomers included, and `steps` how many there were;
+    `step_mean_s` what a decoding step took, including the encoding of new sequences, and `steps` how many there were;
     `calls_at_once` is how many of them may run side by side.
     """
 

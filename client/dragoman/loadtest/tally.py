@@ -1,6 +1,6 @@
 """What was measured: counts and histograms, one row a slice of time, mergeable over processes.
 
-A request belongs to the slice in which it was *due*, whenever it was answered: a server that stands still for a second
+A request belongs to the slice in which it was *due*, whenever it was answered: a server that stalls for a second
 shows as one second of long latencies, not as a gap. Only what measures output (answers, tokens) is counted in the slice
 in which it came out.
 """

@@ -1,4 +1,4 @@
-"""What the fields of a manifest must have to do with each other, beyond each one's own type and range."""
+"""Checks between the fields of a manifest, beyond the type and range of each single field."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_ENDS = 16
 
 
 def contradictions(manifest: Manifest) -> list[str]:
-    """Everything that can't be true at once, a short sentence each."""
+    """The contradictions between fields, each as a short sentence."""
     return [*_files(manifest), *_graphs(manifest), *_tokens(manifest), *_generation(manifest)]
 
 
 def _files(manifest: Manifest) -> Iterator[str]:
-    """Whatever is opened is listed with its hash."""
+    """Every file that is opened must be listed with its hash."""
     if not manifest.files:
         yield "it lists no files"
     for role, name in manifest.tokenizer.files.items():

@@ -1,4 +1,4 @@
-"""Are the bundle's files the ones that were verified? SHA-256 against the manifest, and never a file outside the bundle."""
+"""Checks a bundle's files against the SHA-256 hashes of its manifest; never opens a file outside the bundle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record_file(path: Path) -> FileRecord:
 
 
 def path_in_bundle(bundle: Path, name: str) -> Path:
-    """Where the file `name` of the bundle lies; BundleError when that is outside, by its name or by a symbolic link."""
+    """The path of the bundle's file `name`; BundleError when it is outside the bundle, by its name or by a symbolic link."""
     path = bundle / name
     try:
         inside = path.resolve().is_relative_to(bundle.resolve())
@@ -32,7 +32,7 @@ def path_in_bundle(bundle: Path, name: str) -> Path:
 
 
 def check_files(bundle: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
-    """BundleError that lists every file that is missing or is not what was verified."""
+    """BundleError that lists every file that is missing or has changed since the verification."""
     if not manifest.files:
         raise BundleError(f"{bundle} can't be trusted: its manifest lists no files; export it again")
     problems = []

@@ -74,7 +74,7 @@ def parse_tag(code: str) -> LanguageTag | None:
 
 
 def with_usual_script(tag: LanguageTag) -> LanguageTag:
-    """With the script that the region tells, where it tells one: `zh-TW` is `zh-Hant-TW`."""
+    """The tag with the script that its region implies, if it implies one: `zh-TW` becomes `zh-Hant-TW`."""
     if tag.script or tag.language != "zh":
         return tag
     return tag._replace(script=_SCRIPT_OF_REGION.get(tag.region, ""))

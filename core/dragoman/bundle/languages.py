@@ -99,12 +99,14 @@ class LanguageSide:
         return tuple(map(str, self.languages))
 
     def used(self, code: str | None) -> Language | None:
-        """The language of a request that was accepted, also where it left out the only one; None: it is not known."""
+        """The language of an accepted request, also if the request left out the only possible one; None when it is not
+        known.
+        """
         found = self.find(code)
         return self.languages[0] if found is None and code is None and len(self.languages) == 1 else found
 
     def find(self, code: str | None) -> Language | None:
-        """The language that `code` means; InvalidRequest lists what there is when it is not there."""
+        """The language that `code` means; InvalidRequest lists the known languages when there is no such one."""
         if code is None:
             if self.is_required and self.default is None:
                 raise InvalidRequest(f"this model needs a {self.name}_language; it has {self._listed(self.languages)}")
@@ -150,7 +152,7 @@ class LanguageResolver:
     reads_literals: bool = False
 
     def tokens(self, source: str | None, target: str | None) -> LanguageTokens:
-        """What the languages of a request need; InvalidRequest lists what there is when one of them is not there."""
+        """What the languages of a request need; InvalidRequest lists the known languages when one of them is unknown."""
         placed: dict[Place, int] = {}
         chosen = [(side, side.find(code)) for side, code in ((self.source, source), (self.target, target))]
         for side, language in chosen:
@@ -166,12 +168,14 @@ class LanguageResolver:
         )
 
     def pair(self, source: str | None, target: str | None) -> str:
-        """The languages of a request that was accepted, `en>de`; `und` is one that nobody named, "" if both are."""
+        """The language pair of an accepted request, such as `en>de`; an unknown side is `und`, and "" stands for two of
+        them.
+        """
         used = (self.source.used(source), self.target.used(target))
         return ">".join(str(one or "und") for one in used) if any(used) else ""
 
     def shortlist_behind(self, leading_token: str) -> int:
-        """The list of the language whose token a text begins with."""
+        """The shortlist of the language whose token a text begins with."""
         code = leading_token.strip().removeprefix(">>").removesuffix("<<")
         return next((one.shortlist for one in self.target.languages if one.own_code == code), 0)
 
@@ -189,7 +193,9 @@ class LanguageResolver:
 
 
 def language_resolver(manifest: Manifest, literal_tokens: Mapping[str, int] | None = None) -> LanguageResolver:
-    """Of the languages with tokens in the manifest, of Marian's `>>deu<<` tokens, or else of the one pair that it names."""
+    """The resolver of a bundle: by the languages in its manifest, by Marian's `>>deu<<` tokens, or else by its one language
+    pair.
+    """
     return resolver_of(manifest.model, manifest.languages, manifest.generation, literal_tokens, tuple(manifest.shortlists))
 
 

@@ -32,13 +32,15 @@ SOURCE, TARGET, SPLIT_HYPHENS, ESCAPE = "moses_source", "moses_target", "moses_s
 
 
 def moses_settings(source: str, target: str, *, split_hyphens: bool, escape: bool) -> dict[str, str]:
-    """What a bundle says of it: the languages, whether hyphens inside words are set apart, and marks written as `&apos;`."""
+    """The settings in a bundle: the languages, whether hyphens within words are separated, and whether marks are escaped
+    (`&apos;`).
+    """
     switches = {SPLIT_HYPHENS: SWITCH[not split_hyphens], ESCAPE: SWITCH[not escape]}
     return {SOURCE: source, TARGET: target, **switches}
 
 
 class Moses:
-    """Words of a text in the source's or the target's language, and the text of words in the target's."""
+    """Splits source and target texts into words, and joins target words into text."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         source, target = settings.get(SOURCE, ""), settings.get(TARGET, "")
@@ -82,7 +84,7 @@ class Moses:
 
 
 def _tokenizer(language: str) -> Any:  # noqa: ANN401
-    """One that knows its letters by heart: as it comes, it makes a set of all of Unicode's for every `a.b.`."""
+    """A tokenizer with its sets of letters precomputed: the original builds a set of all Unicode letters for every `a.b.`."""
     tokenizer = _sacremoses().MosesTokenizer(language)
     letters, small = frozenset(tokenizer.IsAlpha), frozenset(tokenizer.IsLower)
     tokenizer.isanyalpha = lambda text: not letters.isdisjoint(text)

@@ -1,4 +1,4 @@
-"""The parts of a manifest: what each thing in a bundle is described by. Ranges are part of the types."""
+"""The parts of a manifest, as frozen dataclasses. The allowed ranges are part of the types."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DataType = Literal["float32", "float16", "bfloat16", "int64", "int32", "int8", "
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Who the model is."""
+    """The model's name, architecture, size and languages."""
 
     name: ModelName
     architecture: str
@@ -141,7 +141,7 @@ class Languages:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing that a model was trained for: what stands before each text, and how it is decoded."""
+    """One task of a model: the prefix of each text, and the search settings."""
 
     prefix: str
     generation: DecodingOptions

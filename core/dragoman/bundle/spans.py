@@ -17,10 +17,10 @@ _MOST_BEHIND = 64
 
 
 def spans_by_decoding(decode: Callable[[list[int]], str], ids: list[int]) -> list[Span]:
-    """What each token adds to decode(ids), for a decoder that can't tell.
+    """The characters that each token adds to decode(ids), for decoders that do not report them.
 
-    A token that is a part of a character adds it with the last one of its parts. In time linear in the tokens: what a token
-    adds shows behind the few tokens before it as well as behind all of them.
+    A token that is a part of a character adds it with the last one of its parts. Linear in the number of tokens: the text
+    that a token adds depends only on the few tokens before it, so a short context is decoded instead of all tokens.
     """
     text, spans, end = decode(ids), list[Span](), 0
     context, clean, reached = 0, 0, 0  # ids[context:clean] end at text[reached], with a whole character
@@ -40,12 +40,12 @@ def spans_by_decoding(decode: Callable[[list[int]], str], ids: list[int]) -> lis
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """The length of the common beginning."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def spans_of_bytes(text: str) -> list[Span]:
-    """Of every byte of the text in UTF-8: the character that it belongs to."""
+    """For every byte of the text in UTF-8, the span of the character that it belongs to."""
     return [(at, at + 1) for at, character in enumerate(text) for _ in character.encode("utf-8", errors="surrogatepass")]
 
 

@@ -1,6 +1,6 @@
-"""Byte pair encoding as subword-nmt applies it: a word falls into pieces by a list of merges, the earliest first.
+"""Byte pair encoding as subword-nmt applies it: a word is split into pieces by a list of merges, the earliest first.
 
-subword-nmt searches the whole word anew for every merge, which is quadratic; here a heap knows the next one: n log n.
+subword-nmt searches the whole word again for every merge, which is quadratic; here a heap holds the next merge: n log n.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a model of several tasks is told before each text ("summarize: "), and the searches that its authors use for them.
+"""The tasks of a model: text prefixes ("summarize: ") and the search settings that the model's authors use for them.
 
-A request names a task of the bundle, or writes the prefix itself; without either the bundle's own prefix holds.
+A request names a task of the bundle or gives a prefix itself; without either, the bundle's default prefix applies.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ TASK_PREFIX = Text(MAX_PREFIX_CHARACTERS, optional=True)
 
 
 def chosen_task(tasks: Tasks, usual: DecodingOptions, task: str | None, prefix: str | None) -> tuple[str, DecodingOptions]:
-    """What stands before each text, and the search: the task's where one is named, `usual` otherwise.
+    """The prefix of each text and the search settings: those of the task if one is named, else the default prefix and
+    `usual`.
 
-    A `prefix` replaces the task's and the bundle's. InvalidRequest lists the tasks when there is none of that name.
+    A `prefix` takes precedence over the task's and the bundle's. InvalidRequest lists the tasks when there is none of that
+    name.
     """
     if task is None:
         return tasks.default_prefix if prefix is None else prefix, usual
@@ -36,12 +38,12 @@ def chosen_task(tasks: Tasks, usual: DecodingOptions, task: str | None, prefix: 
 
 
 def longest_prefix(dimensions: Dimensions) -> int:
-    """The tokens that a prefix may have: as many remain for the text."""
+    """The most tokens that a prefix may have: half of the source, so that as many remain for the text."""
     return dimensions.max_source_tokens // 2
 
 
 def impossible_tasks(tasks: Tasks) -> Iterator[str]:
-    """What no request could ask for, a short sentence each."""
+    """The tasks that no request could use, each as a short sentence."""
     for prefix in (tasks.default_prefix, *(task.prefix for task in tasks.named.values())):
         if len(prefix) > MAX_PREFIX_CHARACTERS:
             yield f"a task prefix has {len(prefix)} characters, more than {MAX_PREFIX_CHARACTERS}"

@@ -32,10 +32,10 @@ class Tokenizer(Protocol):
     def source_spans(
         self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None
     ) -> list[Span]:
-        """Of each of the ids that `encode` gives, the characters of `text` that it stands for; none for those around it."""
+        """For each id of `encode`, the span of its characters in `text`; empty for the tokens around the source."""
 
     def target_spans(self, ids: Sequence[int]) -> list[Span]:
-        """Of each id its characters in `decode(ids)`; none for special tokens."""
+        """For each id, the span of its characters in `decode(ids)`; empty for special tokens."""
 
 
 def literal_tokens_of(tokenizer: Tokenizer) -> Mapping[str, int] | None:

@@ -1,4 +1,4 @@
-"""What all tokenizers do alike: the tokens around a source, and the ids that have no text."""
+"""What all tokenizers have in common: the tokens around a source, and the ids that have no text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BaseTokenizer", "open_sentencepiece", "read_vocabulary", "source_unk
 
 
 class BaseTokenizer(abc.ABC):
-    """A tokenizer that knows the pieces; this class adds and drops what is no text."""
+    """Base of all tokenizers: subclasses map text to ids and back; this class adds and removes the ids that have no text."""
 
     def __init__(self, files: TokenizerFiles) -> None:
         self._prefix, self._suffix = list(files.source_prefix), list(files.source_suffix)
@@ -54,12 +54,12 @@ class BaseTokenizer(abc.ABC):
         return self._silent
 
     def text_spans(self, ids: list[int]) -> list[Span]:
-        """Of each of the ids, which all have a text, its characters in `text_of(ids)`."""
+        """For each of the ids, all of which have a text, the span of its characters in `text_of(ids)`."""
         return spans_by_decoding(self.text_of, ids)
 
     @abc.abstractmethod
     def piece_spans(self, text: str) -> list[Span]:
-        """Of each of `source_ids(text)`."""
+        """For each of `source_ids(text)`, the span of its characters in `text`."""
 
     @abc.abstractmethod
     def source_ids(self, text: str) -> list[int]:

@@ -48,7 +48,7 @@ class VocabularyTokenizer(BaseTokenizer):
         return [index for index in self._ids(pieces, self._target_ids, self._unknown) if index >= 0]
 
     def piece_spans(self, text: str) -> list[Span]:
-        """Lower case may be longer, a character at a time."""
+        """Lower-casing may lengthen a text, so each character of the lower-case text is mapped to its original."""
         lower = self._case == "lower"
         places = [at for at, one in enumerate(text) for _ in range(len(one.lower()) if lower else 1)] + [len(text)]
         words = [[self._bare(piece) for piece in word] for word in self._source_words(text)]
@@ -71,7 +71,7 @@ class VocabularyTokenizer(BaseTokenizer):
         return spans_of_words(self.text_of(ids), words, escaped=True)
 
     def _source_lookup(self, text: str) -> list[int]:
-        """An id for each piece; -1 where the model has none for what it does not know."""
+        """The id of each piece; -1 for an unknown piece if the model has no unknown token."""
         pieces = (piece for word in self._source_words(text) for piece in word)
         return self._ids(pieces, self._source_ids, self._source_unknown)
 

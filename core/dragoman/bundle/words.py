@@ -1,4 +1,6 @@
-"""Where words end, for a search, which sees only tokens: told by what the tokenizer writes for a token beside a letter."""
+"""Word boundaries for the search, which sees only tokens: derived from what the tokenizer writes for a token next to a
+letter.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _SIGNS = (".", ",", "?", "!")
 
 
 class VocabularyWords:
-    """Asks the tokenizer once about each token. Threads may share it: at worst one asks again."""
+    """Caches the tokenizer's answer for each token. Threads may share it; at worst an answer is computed twice."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._decode = tokenizer.decode
@@ -30,7 +32,7 @@ class VocabularyWords:
         """Tokens that may follow any word."""
 
     def goes_on(self, token: int) -> bool:
-        """Whether this token behind a letter belongs to the same word. A part of a character does."""
+        """Whether this token, directly after a letter, belongs to the same word. A part of a character does."""
         found = self._going_on.get(token)
         if found is None:
             added = self._decode([*self._letter, token])[len(self._written) :]
@@ -38,7 +40,7 @@ class VocabularyWords:
         return found
 
     def is_open(self, token: int) -> bool:
-        """Whether a term right behind this token would belong to the same word."""
+        """Whether a term directly after this token would belong to the same word."""
         found = self._open.get(token)
         if found is None:
             before = self._decode([token, *self._letter]).removesuffix(self._written)

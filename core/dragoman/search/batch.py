@@ -39,7 +39,7 @@ class SearchBatch(ABC):
     _limit: Ids  # the length at which a row ends
     _shortest: Ids  # below this length the end tokens are forbidden
     _need: Ids  # candidates for the next step
-    _uneventful_from: Ids  # the length from which nothing special happens until the limit
+    _uneventful_from: Ids  # from this length on nothing needs special treatment until the limit
     _banned: Ids  # (sequences, FEW)
     _forced: Ids  # (sequences, 2): first and last token
 
@@ -104,7 +104,7 @@ class SearchBatch(ABC):
     def options(self, sequence: int) -> DecodingOptions:
         return self._options[sequence]
 
-    # Coming and going.
+    # Joining and leaving.
 
     def join(self, options: DecodingOptions) -> int:
         """Start a search; its sequence number, which is the highest."""
@@ -179,7 +179,7 @@ class SearchBatch(ABC):
         self._length[sequence] += 1
 
     def _is_uneventful(self) -> bool:
-        """Whether no sequence is at a special place: most steps are uneventful, and skip all that is not for them."""
+        """Whether no sequence needs special treatment: true of most steps, which skip all of it."""
         uneventful_steps = self._uneventful_steps()
         self._uneventful -= uneventful_steps > 0
         return uneventful_steps > 0
@@ -209,7 +209,7 @@ class SearchBatch(ABC):
 
     @abstractmethod
     def _scored(self, log_probs: Scores, logits: Scores) -> Scores:
-        """Of the two, the one that the processors work on."""
+        """Whichever of the two the processors work on."""
 
     @abstractmethod
     def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:
@@ -224,7 +224,7 @@ class SearchBatch(ABC):
 
     @abstractmethod
     def _catch_up(self) -> None:
-        """Write in the arrays what was put off."""
+        """Bring the arrays up to date with steps that were only counted."""
 
     def _is_individual(self, sequence: int) -> bool:
         return self._rules[sequence] is not None

@@ -50,7 +50,7 @@ class _Best:
     sums: Scores
     rows: Ids
     ids: Ids
-    tokens: list[list[int]]  # `ids` once more
+    tokens: list[list[int]]  # the same as `ids`, as lists
 
 
 class BeamBatch(SearchBatch):
@@ -67,7 +67,7 @@ class BeamBatch(SearchBatch):
         self._wanted = (1 + len(self._ends)) * width
         sequences = len(self._length)
         self._scores = np.zeros((sequences, width), np.float32)  # sums of log-probabilities, best first
-        self._floor = np.zeros(sequences, np.float32)  # what a running row must be able to beat
+        self._floor = np.zeros(sequences, np.float32)  # the score that a running row must be able to exceed
         self._open = np.ones(sequences, np.bool_)  # a running row may still beat it
         self._stops = np.zeros(sequences, np.bool_)  # enough have ended where the search stops at the first
         self._divisor = np.ones((sequences, _TABLE), np.float32)  # length penalty by the number of tokens generated
@@ -106,7 +106,7 @@ class BeamBatch(SearchBatch):
             wider = np.ones((len(self._divisor), max(longest, 2 * self._divisor.shape[1])), np.float32)
             wider[:, : self._divisor.shape[1]] = self._divisor
             self._divisor = wider
-        if options.early_stopping == "never" and options.length_penalty > 0.0:  # hopes for the longest
+        if options.early_stopping == "never" and options.length_penalty > 0.0:  # the longest hypothesis may still score best
             self._divisor[sequence] = options.max_length**options.length_penalty
         else:
             self._divisor[sequence, :longest] = _penalties(options.length_penalty, longest)
@@ -144,7 +144,7 @@ class BeamBatch(SearchBatch):
             tracker.feed(self._history[sequence][0][-1])
 
     def _catch_up(self) -> None:
-        """Nothing is ever put off."""
+        """Nothing is ever deferred."""
 
     def _scored(self, log_probs: Scores, logits: Scores) -> Scores:  # noqa: ARG002
         return log_probs
@@ -190,7 +190,9 @@ class BeamBatch(SearchBatch):
     def _take(
         self, live: slice | Ids, best: _Best, over: list[bool], constrained: Mapping[int, list[Candidate]] = _NONE
     ) -> bool:
-        """They take the places of the rows, except those that end: all, in a sequence that is `over`. Whether some have."""
+        """Replace the rows by the chosen continuations, except those that end (in a sequence that is `over`, all end).
+        Returns whether any ended.
+        """
         width, any_ended = self.width, False
         # As if none ended; those that do are handled one by one.
         self._scores[live], self._parents[live] = best.sums[:, :width], best.rows[:, :width]
@@ -208,7 +210,7 @@ class BeamBatch(SearchBatch):
         return any_ended
 
     def _take_constrained(self, sequence: int, candidates: list[Candidate], over: bool) -> bool:
-        """Candidates with all phrases end as others do; without them they can't, until nothing else is left."""
+        """Candidates with all phrases may end as usual; those without may end only if there is no other candidate."""
         tracker, width = self._trackers[sequence], self.width
         if tracker is None:
             raise RuntimeError("the sequence has no phrases")
@@ -234,10 +236,10 @@ class BeamBatch(SearchBatch):
         return bool(ending)
 
     def _may_improve(self, sequence: int, rows: list[Candidate]) -> bool:
-        """Whether one of the rows of a sequence with phrases may still beat what it has.
+        """Whether a row of a sequence with phrases may still beat the hypotheses that have ended.
 
-        Rows that lack phrases score better than those that paid for them, and the longer they go on the worse they end: they
-        are not waited for where they would become longer than the best that has ended.
+        Rows without all phrases have higher scores than rows that contain them, and end the lower the longer they continue:
+        they are not waited for beyond the length of the best hypothesis that has ended.
         """
         tracker, options = self._trackers[sequence], self._options[sequence]
         if tracker is None or options.early_stopping == "never":

@@ -15,7 +15,7 @@ __all__ = ["GreedyBatch"]
 
 
 class GreedyBatch(SearchBatch):
-    """Takes the best token, or a drawn one. Processors work on raw logits, as in Hugging Face `generate`."""
+    """Takes the best token, or draws one. Processors work on raw logits, as in Hugging Face `generate`."""
 
     _wanted = 1
 
@@ -41,9 +41,9 @@ class GreedyBatch(SearchBatch):
         return self._ahead > 0
 
     def advance_best(self, tokens: list[int], log_probs: list[float]) -> list[int] | None:
-        """`advance` in a step that `takes_best`, with the best token of each sequence; it leaves numpy alone.
+        """`advance` for a step that `takes_best`, given the best token of each sequence; makes no numpy calls.
 
-        None, and nothing has changed, when a token is forbidden: `advance` chooses another from more candidates.
+        None, with nothing changed, when a token is forbidden: `advance` then chooses another from more candidates.
         """
         if not self._banned_somewhere.isdisjoint(tokens):
             return None

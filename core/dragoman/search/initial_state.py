@@ -52,7 +52,7 @@ class InitialState:
 
 
 class InitialStates:
-    """Most requests have the same options, which are the same object: what they begin with is found out once."""
+    """Most requests have the same options, which are the same object, so their initial state is computed once."""
 
     def __init__(self, width: int, tokens: TokenIds, vocabulary: int) -> None:
         self._width, self._start, self._ends, self._vocabulary = width, tokens.decoder_start, tokens.ends, vocabulary

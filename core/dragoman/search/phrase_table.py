@@ -1,10 +1,10 @@
-"""How far rows have come with phrases that an answer must have, and what a token does to them.
+"""How many of the required phrases rows contain, and how a token changes that.
 
-Nothing is looked at for each phrase in each step: what begins with a token is looked up by the token, and what a row still
-lacks is found with a bit for each phrase, once for rows that have the same ones.
+No step loops over all phrases: the phrases that begin with a token are looked up by the token, and the phrases that a row
+lacks are a bit mask, evaluated once for all rows that have the same ones.
 
-Terms are phrases that must be whole words. A row that goes on with the word of a term that it has just completed, or
-begins one within a word, does not have it.
+Terms are phrases that must be whole words. A row that continues the word of a term that it has just completed, or that
+begins a term within a word, does not contain the term.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from dragoman.search.constraints import Ids
 __all__ = ["PhraseTable", "Phrases", "RowState", "Wanted", "Words", "phrase_table"]
 
 Phrases = tuple[tuple[tuple[int, ...], ...], ...]
-"""Of each phrase its alternatives, of which one must occur: different spellings of it in tokens."""
+"""For each phrase its alternatives, different spellings in tokens, of which one must occur."""
 
 _Flags = npt.NDArray[np.bool_]
 _Begun = tuple[int, int, int]  # phrase, alternative, number of its tokens
 _count = operator.itemgetter(2)
 
 _BEGUN_AGAIN = 64
-"""Of a row, besides each alternative once: one that repeats itself (7 7 7 7) is begun as often as it has tokens. Of many
-such ones the furthest are kept."""
+"""Limit for a row, besides each alternative once: an alternative that repeats itself (7 7 7 7) can be begun once for each of
+its tokens. If there are more, the most advanced are kept."""
 
 _KEPT_TOKENS, _KEPT = 4096, 16
-"""Of a table so many states are kept that their wanted tokens are about so many, and so many states at least."""
+"""A table caches states up to about so many wanted tokens in total, and at least so many states."""
 
 
 class Words(Protocol):
-    """What is known of the words that tokens are parts of (dragoman.bundle.words has it for a bundle)."""
+    """What the search must know of words (dragoman.bundle.words implements it for a bundle)."""
 
     def __hash__(self) -> int: ...
 
@@ -49,17 +49,17 @@ class Words(Protocol):
         """Tokens that may follow any word: punctuation."""
 
     def goes_on(self, token: int) -> bool:
-        """Whether this token behind a letter belongs to the same word."""
+        """Whether this token, directly after a letter, belongs to the same word."""
 
     def is_open(self, token: int) -> bool:
-        """Whether a term right behind this token would belong to the same word."""
+        """Whether a term directly after this token would belong to the same word."""
 
     def edges(self, tokens: Sequence[int]) -> tuple[bool, bool]:
         """Whether the text of these tokens begins with a letter, and whether it ends with one."""
 
 
 class RowState:
-    """How far a row has come: which phrases it has, and the beginnings of others that its last tokens are."""
+    """The state of a row: the phrases that it contains, and those that its last tokens begin."""
 
     __slots__ = ("bank", "begun", "had", "last", "met", "wanted")
 
@@ -74,7 +74,7 @@ class RowState:
 
 
 class Wanted:
-    """Tokens that would bring a row further, each once."""
+    """The tokens that extend or begin a phrase that a row lacks, each once."""
 
     def __init__(self, banks: dict[int, int], ends: frozenset[int]) -> None:
         """`banks`: the one that each token leads to."""
@@ -155,7 +155,7 @@ class PhraseTable:
         return found
 
     def is_relevant(self, state: RowState, token: int) -> bool:
-        """Whether something else follows after this token than after most."""
+        """Whether this token changes the state otherwise than most tokens do."""
         return (
             token in state.begun
             or bool(self._begins.get(token, 0) & ~state.met)
@@ -168,7 +168,9 @@ class PhraseTable:
         return self._words is not None and token not in self._ends and self._words.goes_on(token)
 
     def wanted(self, state: RowState, in_word: bool) -> Wanted:
-        """A phrase that was begun is gone on with; only otherwise others are begun. A row with a term can end its word."""
+        """The tokens that continue the phrases that were begun, or else begin others. A row within a term may also end its
+        word.
+        """
         found = state.wanted.get(in_word)
         if found is None:
             found = state.wanted[in_word] = Wanted(self._banks(state, in_word), self._ends)
@@ -198,16 +200,16 @@ class PhraseTable:
         return _Beginning(token, self._begins[token], usable, whole)
 
     def _bank(self, state: RowState, token: int, in_word: bool) -> int:
-        """That of the state after one more token."""
+        """The bank of the state after one more token."""
         if token in self._ends:
             return state.bank
         _, had, begun, last = self._after(state, token, in_word)
         return had if last else had + max(map(_count, begun), default=0)
 
     def _after(self, state: RowState, token: int, in_word: bool) -> tuple[int, int, list[_Begun], int]:
-        """What a row has met, the tokens of that, what it has begun, and `last`.
+        """The phrases completed, the number of their tokens, the phrases begun, and `last`.
 
-        A token that completes phrases gives the row the longest; no token counts for two.
+        If a token completes several phrases, the longest counts; no token counts for two.
         """
         goes_on = state.last > 0 and self.goes_on(token)
         met, had = state.met, state.had
@@ -237,5 +239,5 @@ class PhraseTable:
 
 @functools.lru_cache(maxsize=64)
 def phrase_table(phrases: Phrases, ends: frozenset[int], terms: Phrases, words: Words | None) -> PhraseTable:
-    """Sequences with the same phrases, such as a request that comes again, share what was found out about them."""
+    """The table of a set of phrases, cached: sequences with the same phrases, such as repeated requests, share it."""
     return PhraseTable(phrases, ends, terms, words)

@@ -1,12 +1,12 @@
-"""Phrases that an answer must have, and which rows of a beam are kept so that it gets them: dynamic beam allocation.
+"""Required phrases in a beam search: dynamic beam allocation.
 
-Rows are put in banks by the number of phrase tokens they have (Post and Vilar 2018). The next tokens of missing phrases
-are candidates of every row, however improbable. A beam keeps the best row of the fullest bank, which so gets further at
-every step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the model
-would generate it itself survive beside those that only hurry.
+Rows are put in banks by the number of phrase tokens that they contain (Post and Vilar 2018). The next tokens of missing
+phrases are candidates of every row, however improbable. The beam keeps the best row of the fullest bank, so that it advances
+with every step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the
+model would generate it by itself survive beside rows that contain it early.
 
-A beam has a few dozen candidates, for which a call of numpy costs more than plain lists. Where very many tokens are wanted,
-most are left out before anything is made of them: of those that lead to one bank a row can place no more than the beam has.
+A beam has a few dozen candidates, for which plain lists are faster than numpy. If a row has very many wanted tokens, most
+are dropped early: of those that lead to one bank, a row can place no more than the beam has rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _score = operator.itemgetter(0)
 
 
 class PhraseTracker:
-    """The rows of one sequence and the phrases that they have."""
+    """The rows of one sequence and the phrases that they contain."""
 
     def __init__(self, options: DecodingOptions, ends: frozenset[int], width: int, words: Words | None) -> None:
         self._table: PhraseTable = phrase_table(options.phrases, ends, options.terms, words)
@@ -60,7 +60,7 @@ class PhraseTracker:
         return found
 
     def _add_best(self, found: list[Candidate], row: int, tokens: list[int], scores: list[float], dead: float) -> set[int]:
-        """What the model would generate itself; those of its tokens that phrases begin or go on with."""
+        """Add what the model would generate by itself, and those of its tokens that begin or continue phrases."""
         table, state, in_word, seen = self._table, self._rows[row], self._in_word[row], set[int]()
         noted, going_on, bank, ends_term = table.noted, state.begun, state.had, state.last > 0
         for token, score in zip(tokens, scores, strict=True):
@@ -90,9 +90,9 @@ class PhraseTracker:
         return self._table.most
 
     def kept(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The beam's next rows, best first, of `candidates`, best first.
+        """The beam's next rows from `candidates`, both best first.
 
-        A row without all phrases for which it is time to end is given up: it could only append them to a whole sentence.
+        A row that lacks phrases although it is time to end is dropped: it could only append them to a complete sentence.
         """
         banks = self._banks(candidates, gives_up=True) or self._banks(candidates, gives_up=False)
         if not banks:
@@ -107,7 +107,7 @@ class PhraseTracker:
         return chosen
 
     def _banks(self, candidates: Sequence[Candidate], *, gives_up: bool) -> dict[int, list[Candidate]]:
-        """By bank the best of those that do not end, best first; without rows that are given up, as `kept` says."""
+        """The best candidates that do not end, by bank, best first; without the rows that `kept` drops."""
         ends, width, most = self._ends, self._width, self.most
         banks: dict[int, list[Candidate]] = {}
         seen, late = set[int](), set[int]()
@@ -126,14 +126,14 @@ class PhraseTracker:
         return banks
 
     def go_on(self, chosen: Sequence[Candidate]) -> None:
-        """These are the rows now."""
+        """Replace the rows by these."""
         table, before, within = self._table, self._rows, self._in_word
         self._rows = [table.next(before[row], token, within[row]) for _, row, token, _ in chosen]
         if self._words is not None:
             self._in_word = [self._words.is_open(token) for _, _, token, _ in chosen]
 
     def feed(self, token: int) -> None:
-        """All rows have one more token, of the prefix."""
+        """Append a token of the prefix to all rows."""
         self._rows = [
             self._table.next(state, token, in_word) for state, in_word in zip(self._rows, self._in_word, strict=True)
         ]

@@ -1,4 +1,4 @@
-// How a tile of weights is multiplied with a row: what is read at once, and what is added to the sums.
+// How a tile of weights is multiplied with a row: how much is read at once, and how it is summed.
 //
 // Each kind of numbers has the same members. `kInputs` inputs are taken at once: `Weights` are theirs in a tile, `Broadcast`
 // is a row's, spread over all lanes. `Sums` are the sixteen of a tile for a row, read a `part` at a time in the end; as many

@@ -1,4 +1,4 @@
-// Which rows of the table of outputs may be chosen: all, or those of a shortlist.
+// Which rows of the output table may be chosen: all, or those of a shortlist.
 #pragma once
 
 #include <algorithm>

@@ -1,11 +1,13 @@
-"""What a load test measures of one server, as the few numbers a simulation needs.
+"""The figures of one server that a simulation needs, derived from a load test.
 
-A decoding step takes  base + rows · per_row  seconds, encoding of newcomers included: both are fitted to the seconds of the
-run, in which the server decoded batches of different sizes. On a machine that is disturbed at times slow seconds have larger
-batches *because* they are slow, so the price of a row comes out too high rather than too low.
-What passes between two steps (answers leave, newcomers come) is no step's, but a server that is never idle pays it each
-time: the busiest second of the run shows how much it is, and it is added to base.
-What the fit leaves over is kept and drawn from again.
+A decoding step takes base + rows · per_row seconds, including the encoding of new requests. Both are fitted to the seconds
+of the run, in which the server decoded batches of different sizes. If the machine is disturbed at times, slow seconds have
+larger batches *because* they are slow, so the cost of a row is estimated too high rather than too low.
+
+Time between two steps (answers are sent, new requests arrive) belongs to no step, but a server that is never idle spends it
+every time: it is measured in the busiest second of the run and added to base.
+
+The residuals of the fit are kept and resampled.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _BUSY = 0.85
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """How long a step takes by the rows in it, and how much the measured seconds differed from that."""
+    """How long a step takes depending on its rows, and the residuals of the measured seconds."""
 
     base_s: float
     row_s: float
@@ -93,7 +95,7 @@ def profile_of(result: RunResult) -> ServerProfile:
 
 
 def _fit(samples: Sequence[ServerSample]) -> StepTimes:
-    """Least squares over seconds, each counting as often as it had steps; neither price is negative."""
+    """Least squares over seconds, each weighted by its number of steps; neither cost is negative."""
     rows = np.array([_number(sample.rows_per_step) for sample in samples])
     took_s = np.array([_number(sample.step_mean_s) for sample in samples])
     weights = np.array([_number(sample.steps) for sample in samples])

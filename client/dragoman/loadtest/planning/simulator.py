@@ -81,7 +81,7 @@ def _drawn(profile: ServerProfile, count: int, rng: np.random.Generator) -> npt.
 
 @dataclass(slots=True)
 class _Batch:
-    """Requests that are decoded together, each until its last step; free for newcomers at `now_s`."""
+    """Requests that are decoded together, each until its last step; new ones may join at `now_s`."""
 
     now_s: float
     steps: int = 0
@@ -118,7 +118,7 @@ class _Run:
         return max(batch.now_s for batch in self._batches)
 
     def play(self) -> None:
-        """Until every request was answered or refused."""
+        """Simulate until every request was answered or refused."""
         while self._arrived < len(self._arrivals) or self._waiting or any(batch.running for batch in self._batches):
             batch = min(self._batches, key=lambda one: (self._next_step_s(one), len(one.running)))
             batch.now_s = self._next_step_s(batch)
