@@ -1,4 +1,4 @@
-"""What can run at all: every limit on a sequence is checked here, once, before anything is done for it."""
+"""Every limit on a sequence is checked here, once, before any work is done for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_source(source: Many[int], model: ModelFacts) -> None:
 
 
 class AdmissionCheck:
-    """Refuses a sequence that could not even run alone, and finds out which ones are large."""
+    """Refuses sequences that could not run even alone, and finds out which ones are large."""
 
     def __init__(self, limits: EngineLimits, model: ModelFacts, runtime: Runtime) -> None:
         self._limits, self._model, self._runtime = limits, model, runtime
@@ -51,12 +51,12 @@ class AdmissionCheck:
         slots = sequence.width * sequence.reserved + sequence.source_tokens
         options, of_row = sequence.options, self._row_candidates
         if options.repetition_penalty != 1.0 or options.no_repeat_ngram_size == 1:
-            of_row += sequence.reserved  # a token that is there already may be no candidate, or a worse one
+            of_row += sequence.reserved  # a repeated token may drop out of the candidates, or become a worse one
         sequence.candidates, sequence.takes_turns = sequence.width * of_row, of_row > limits.row_candidates
         sequence.is_large = sequence.takes_turns or sequence.width > limits.small_rows or slots > limits.small_slots
 
     def _candidates(self, options: DecodingOptions) -> int:
-        """How many next tokens of a row a step looks at: its work besides the model's."""
+        """How many next tokens of a row a step considers: its work besides that of the model."""
         if options.sampling:
             return options.top_k or self._model.choices
         phrases = sum(map(len, options.must_occur))

@@ -1,7 +1,7 @@
-"""Sequences of one beam width that are decoded together: their searches and their caches, in one order.
+"""A batch: sequences of one beam width that are decoded together, with their searches and caches in the same order.
 
-A batch works in quanta. Between quanta it is the engine's: sequences join and leave, slots are reserved. In its quantum it
-belongs to the thread that runs it, and the engine only reads what is marked so.
+A batch works in quanta. Between quanta the engine owns it: sequences join and leave, slots are reserved. During a quantum
+the thread that runs it owns it, and the engine reads only what is marked as readable.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ class Quantum:
 
 
 class DecodingBatch:
-    """Index i of the search, of the decoder and of `sequences` is the same sequence, always."""
+    """Index i of the search, of the decoder and of `sequences` is always the same sequence."""
 
     def __init__(
         self, search: SearchBatch, decoder: Decoder, runtime: Runtime, share: int, *, takes_turns: bool = False
     ) -> None:
         self._search, self._decoder, self._runtime = search, decoder, runtime
-        self.takes_turns = takes_turns  # with others whose steps look at very many tokens
+        self.takes_turns = takes_turns  # takes turns with other batches whose steps consider very many tokens
         self.share = share  # sequences that it may hold
         self._greedy = search if isinstance(search, GreedyBatch) else None
         self.width = decoder.width
-        self.sequences: list[Sequence] = []  # the last ones may be newcomers, who have not joined the search yet
+        self.sequences: list[Sequence] = []  # the last ones may be new: not yet in the search
         self.streams = 0  # of the sequences, those whose progress is reported
-        self.held = 0  # steps that newcomers have waited for others to be encoded with
+        self.held = 0  # steps that new sequences have waited for others, to be encoded together
         self.at_work = False
-        self.began_s = 0.0  # its quantum, when it is at work
-        self.recalled = False  # the engine asks to have it back after the step that runs
-        self._newcomers: list[list[Sequence]] = []  # those of a list are encoded together
+        self.began_s = 0.0  # of its quantum, while it runs
+        self.recalled = False  # the engine requests it back after the current step
+        self._newcomers: list[list[Sequence]] = []  # the sequences of each list are encoded together
         self._quantum = Quantum()
         self._step_s = 0.0  # of the last quantum
         self._steps = 0
         self._full_at = sys.maxsize  # the step at which some sequence's reserved slots are full
-        self._grown = False  # sequences have reserved slots that the decoder does not know of yet
+        self._grown = False  # the decoder does not know of all reserved slots yet
         self._awaiting_first: list[Sequence] = []  # those without a first token
-        self._usage: Usage | None = Usage()  # None: sequences came or went since
+        self._usage: Usage | None = Usage()  # None: sequences have joined or left since
 
     # At any time.
 
@@ -80,7 +80,7 @@ class DecodingBatch:
 
     @property
     def candidates(self) -> int:
-        """Next tokens that its searches look at in a step."""
+        """How many next tokens its searches consider in a step."""
         return sum(sequence.candidates for sequence in self.sequences)
 
     @property
@@ -96,13 +96,13 @@ class DecodingBatch:
 
     @property
     def held_slots(self) -> KVSlots:
-        """Whose memory it has, used or not."""
+        """The slots that it has memory for, used or not."""
         return self._decoder.held_slots
 
     # Between quanta.
 
     def add(self, newcomers: list[Sequence]) -> None:
-        """Let these begin in the next quantum, encoded together."""
+        """Let these sequences begin in the next quantum, encoded together."""
         self._newcomers.append(newcomers)
         for sequence in newcomers:
             sequence.batch = self
@@ -139,7 +139,7 @@ class DecodingBatch:
         return self._steps >= self._full_at
 
     def grow(self) -> None:
-        """Reserve more for the sequences that are full; the slots may be more than there are."""
+        """Reserve more for the sequences that are full; this may exceed the slots that there are."""
         for sequence in self._joined():
             if sequence.full_at <= self._steps and sequence.reserved < sequence.longest:
                 before, sequence.reserved = sequence.reserved, min(sequence.longest, bucket(sequence.reserved + 1))
@@ -148,7 +148,7 @@ class DecodingBatch:
         self._find_full()
 
     def steps_within(self, time_s: float) -> int:
-        """How many steps like those of the last quantum this time has room for; one at least."""
+        """How many steps as long as those of the last quantum fit into this time; at least one."""
         return max(int(time_s / self._step_s), 1) if self._step_s > 0.0 else 1
 
     def release(self) -> None:
@@ -156,7 +156,7 @@ class DecodingBatch:
         self._decoder.release(self._most_reserved())
 
     def end_quantum(self) -> Quantum:
-        """The batch is the engine's again."""
+        """The engine owns the batch again."""
         quantum, self._quantum = self._quantum, Quantum()
         self.at_work = self.recalled = False
         for sequence, _ in quantum.failed:
@@ -172,7 +172,7 @@ class DecodingBatch:
         return self._search.hypotheses(index)
 
     def encoded(self, index: int) -> Encoded | None:
-        """The source of a sequence as it was encoded, where that can be had."""
+        """The encoded source of a sequence, if it is available."""
         return self._decoder.encoded(index)
 
     def decided(self, index: int) -> tuple[int, ...]:
@@ -199,7 +199,7 @@ class DecodingBatch:
                     self._note_first_tokens(now_s)
                     if quantum.done or self.recalled or self.streams or self.is_full or now_s - began_s >= longest():
                         break
-        except Exception as error:  # whatever a library raises: it becomes the answer of every sequence here
+        except Exception as error:  # any error of a library becomes the error of every sequence here
             quantum.error = error
         quantum.seconds = now_s - began_s
         self._step_s = quantum.seconds / max(quantum.steps, 1)
@@ -242,7 +242,7 @@ class DecodingBatch:
             done = greedy.advance_best(best.tokens[:, 0].tolist(), best.log_probs[:, 0].tolist())
             if done is not None:
                 return done
-            # A best token is forbidden, which is rare: the same step again, with more to choose from.
+            # A best token is forbidden, which is rare: repeat the step with more candidates.
         wanted = _rounded(search.candidates, search.choices if most is None else most)
         inputs = search.tokens, search.positions, search.parents, wanted
         scored_tokens = search.scored_tokens()
@@ -270,5 +270,5 @@ class DecodingBatch:
 
 
 def _rounded(candidates: int, most: int) -> int:
-    """A few more than needed where the number would change at every step, and with it the shape of what comes back."""
+    """Rounded up, so that the number, and with it the shape of the result, does not change at every step."""
     return min(candidates if candidates <= _FEW_CANDIDATES else -(-candidates // 16) * 16, most)

@@ -1,4 +1,4 @@
-"""What the engine has done so far, as plain numbers: the process that serves it turns them into metrics."""
+"""What the engine has done so far, as plain numbers; the engine process turns them into metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Counters", "Gauges"]
 
 @dataclass(slots=True)
 class Counters:
-    """They only grow."""
+    """Numbers that only grow."""
 
     quantum_s: float = 0.0
     steps: int = 0
@@ -36,7 +36,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """How it stands now."""
+    """The current state."""
 
     queued_requests: int
     running_requests: int

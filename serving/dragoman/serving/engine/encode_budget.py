@@ -16,20 +16,20 @@ _WORTH_ENCODING = 128
 
 
 class EncodeBudget:
-    """Goes by the time that encoding has taken so far."""
+    """Based on the measured time of encoding."""
 
     def __init__(self, most_tokens: int) -> None:
         self._most_tokens = most_tokens
         self._token_s = 0.0  # measured
 
     def note(self, tokens: int, seconds: float) -> None:
-        """How long so many took, padding included."""
+        """Record how long it took to encode so many tokens, padding included."""
         if tokens and seconds:
             token_s = seconds / tokens
             self._token_s = 0.8 * self._token_s + 0.2 * token_s if self._token_s else token_s
 
     def tokens(self, alone: bool) -> int:
-        """That may be encoded now; `alone`: nothing runs that would wait."""
+        """How many may be encoded now; `alone`: nothing runs that would have to wait."""
         if not self._token_s:
             return self._most_tokens
         seconds = _ENCODE_ALONE_S if alone else _ENCODE_S

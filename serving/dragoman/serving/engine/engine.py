@@ -34,8 +34,9 @@ _STUCK_CALLS = 20
 class Engine:
     """Continuous batching. One thread owns it: `submit` and `cancel` between calls of `step`, which returns events.
 
-    Every submitted sequence gets exactly one Finished, with the answer it would get alone. Where the runtime does several
-    calls at once best, batches work in threads of their own, and `step` returns what has happened since (`wait` for it).
+    Every submitted sequence gets exactly one Finished, with the result that it would get alone. If the runtime is fastest
+    with several calls at once, batches work in threads of their own, and `step` returns what has happened since the last
+    call (use `wait`).
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Engine:
         self._active: set[Sequence] = set()
         self._leaving: dict[Sequence, RequestError] = {}  # why each is to be dropped
         self._deadlines: list[tuple[float, int, Sequence]] = []
-        self._numbers = itertools.count()  # of deadlines, so that equal ones have an order
+        self._numbers = itertools.count()  # orders equal deadlines
         self._events: list[Event] = []  # since the last step
         self._expire_at_s = 0.0
         self.slowest_call_s = 0.0
@@ -85,11 +86,13 @@ class Engine:
             heapq.heappush(self._deadlines, (sequence.deadline_s, next(self._numbers), sequence))
 
     def check_queue(self, entering: int) -> None:
-        """Overloaded when these many more would fill the queue: nothing need be tokenised to find that out."""
+        """Overloaded when these many more would fill the queue; called before anything is tokenised."""
         self._scheduler.waiting.check_room(entering)
 
     def queue_room(self, entering: int) -> tuple[int, float]:
-        """How many sequences fit into the queue behind these many more, and the seconds after which others may come."""
+        """How many sequences fit into the queue after these many more, and the seconds after which a refused caller may
+        retry.
+        """
         waiting = self._scheduler.waiting
         return waiting.room(entering), waiting.retry_after_s()
 
@@ -100,16 +103,16 @@ class Engine:
 
     @property
     def can_force(self) -> bool:
-        """Whether the model can read targets that are known: sequences with `forcing` are refused otherwise."""
+        """Whether the model has forced decoding: without it, sequences with `forcing` are refused."""
         return self._forced.is_possible
 
     @property
     def busy(self) -> bool:
-        """Is there anything that `step` would do, now or later?"""
+        """Whether `step` has work, now or later."""
         return bool(self._active) or self.sessions.has_work or self.sessions.at_work
 
     def step(self) -> list[Event]:
-        """Collect what has finished, drop the cancelled and expired, admit newcomers, decode one token in every row."""
+        """Collect what has finished, drop cancelled and expired sequences, admit new ones, decode one token in every row."""
         now = self._clock()
         for work in self._workers.take_finished():
             self._collect(work)
@@ -129,17 +132,17 @@ class Engine:
             self._workers.begin(self._forced, max_steps=1 << 20, alone=self._scheduler.is_empty)
             more_to_do |= self._collect_if_done(self._forced)
         if more_to_do and self.busy:
-            self._workers.wake()  # nothing else will
+            self._workers.wake()  # nothing else wakes it
         events, self._events = self._events, []
         return events
 
     def wait(self) -> None:
-        """Until `step` has something to do: at once, unless batches work in threads of their own."""
+        """Block until `step` has something to do; returns at once unless batches work in threads of their own."""
         if self.busy:
             self._workers.wait(self.timeout_s(_LONGEST_WAIT_S))
 
     def timeout_s(self, longest_s: float) -> float:
-        """How long `step` need not be called, unless `wakeup_fd` can be read: until a deadline, or `longest_s`."""
+        """How long `step` need not be called while `wakeup_fd` is not readable: until a deadline, or `longest_s`."""
         if not self.busy:
             return longest_s
         if self._workers.wakeup_fd is None:
@@ -148,7 +151,7 @@ class Engine:
 
     @property
     def wakeup_fd(self) -> int | None:
-        """A file descriptor that can be read when `step` has something to do; None when there are no threads."""
+        """A file descriptor that becomes readable when `step` has something to do; None without threads."""
         return self._workers.wakeup_fd
 
     def close(self) -> None:
@@ -174,7 +177,7 @@ class Engine:
             self._collect_batch(work)
 
     def _collect_batch(self, batch: DecodingBatch) -> None:
-        """What a batch has done in its quantum; the answers of those that are done."""
+        """Collect what a batch did in its quantum, and the results of sequences that are done."""
         quantum = batch.end_quantum()
         self.counters.take(quantum)
         self._scheduler.note(batch, quantum)
@@ -221,7 +224,7 @@ class Engine:
             self.sessions.expire(now)
 
     def _recall(self) -> None:
-        """Wait until every batch is between its quanta."""
+        """Wait until no batch is within a quantum."""
         working = [batch for batch in self._scheduler.batches if batch.at_work]
         for batch in working:
             batch.recalled = True
@@ -255,7 +258,7 @@ class Engine:
 
     @property
     def is_stuck(self) -> bool:
-        """Does a call not return from its thread? Without threads `step` itself would not."""
+        """Whether a call does not return from its thread. (Without threads, `step` itself would not return.)"""
         limit_s = max(_STUCK_S, _STUCK_CALLS * self.slowest_call_s)
         now = self._clock()
         everything: list[Work] = [*self._scheduler.batches, self.sessions, self._forced]

@@ -1,4 +1,4 @@
-"""What comes out of the engine: events, and the errors in them."""
+"""The engine's output: events, and the errors in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Event = Progress | Finished | SessionReply
 
 
 def as_request_error(error: Exception) -> RequestError:
-    """`error` as callers may see it."""
+    """`error` in the form that callers may see."""
     if isinstance(error, RequestError):
         return error
     ours = ServerError("the model could not be run")

@@ -1,7 +1,7 @@
-"""Forced decoding: the model reads targets that are known already, and tells what it makes of them.
+"""Forced decoding: the model reads given targets and returns log-probabilities and alignments.
 
-A target is read in pieces of a few dozen tokens, each one call of the model, so that batches decode in between. Targets are
-those of a caller, or the hypotheses of a sequence whose search has ended.
+A target is read in slices of a few dozen tokens, one model call each, so that batches decode in between. Targets come from a
+caller, or are the hypotheses of a sequence whose search has ended.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class Forcing:
-    """What is asked about targets. Alignments are always told, and cost least where nothing else is asked.
+    """What is requested of targets. Alignments are always returned, and cost least if nothing else is requested.
 
-    `targets`: with their end tokens; None for the sequence's own hypotheses, or only the best of them (`best_only`).
-    `scores`: the log-probability of each token. `alternatives`: how many of the best tokens at each place of a target.
+    `targets`: with their end tokens; None for the hypotheses of the sequence itself, or only its best one (`best_only`).
+    `scores`: the log-probability of each token. `alternatives`: how many of the best tokens at each position of a target.
     """
 
     targets: tuple[tuple[int, ...], ...] | None = None
@@ -48,17 +48,17 @@ class Forcing:
 
     @property
     def needs_logits(self) -> bool:
-        """Whether the model must say how probable tokens are."""
+        """Whether log-probabilities are needed."""
         return self.scores or self.alternatives > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedTarget:
-    """What the model makes of a target. Log-probabilities are there only if they were asked for; best tokens stand first."""
+    """The result for a target. Log-probabilities are present only if they were requested; best tokens come first."""
 
     tokens: tuple[int, ...]
     log_probs: npt.NDArray[np.float32]  # (tokens,)
-    alignment: npt.NDArray[np.float32]  # (tokens, source tokens): how much each of them looks at the source
+    alignment: npt.NDArray[np.float32]  # (tokens, source tokens): attention of each token to the source
     best_tokens: npt.NDArray[np.int64]  # (tokens, alternatives)
     best_log_probs: npt.NDArray[np.float32]  # (tokens, alternatives)
 
@@ -66,13 +66,13 @@ class ForcedTarget:
 class ForcedDecoding:
     """Sequences whose targets are read; a quantum's unit of work is one call of the model.
 
-    Their requests take turns, a call each: whoever asks for little waits no longer beside those who ask for much.
+    Their requests take turns, one call each, so that a small request does not wait for a large one.
     """
 
     def __init__(self, runtime: Runtime, model: ModelFacts, most: int, most_kept: int) -> None:
-        """At most `most` callers' targets wait; hypotheses always may, as their sequences have run already.
+        """At most `most` targets of callers wait; hypotheses are always accepted, as their sequences have run already.
 
-        Their sources need not be encoded again: so many source tokens of those that wait are kept as they are.
+        Sources need not be encoded again: the encoded sources of waiting hypotheses are kept, up to this many tokens.
         """
         self._runtime, self._model, self._most, self._most_kept = runtime, model, most, most_kept
         self._work: dict[Sequence, Slices] = {}
@@ -90,13 +90,13 @@ class ForcedDecoding:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the bundle has the graph for it."""
+        """Whether the bundle has the graph for forced decoding."""
         return self._runtime.forced is not None
 
     # Between quanta.
 
     def check(self, sequence: Sequence) -> None:
-        """InvalidRequest when what is asked can't be told."""
+        """InvalidRequest when the bundle can not provide what is requested."""
         forcing, model = sequence.forcing, self._model
         if forcing is None:
             return
@@ -118,16 +118,16 @@ class ForcedDecoding:
                 raise InvalidRequest(f"a target token is outside the vocabulary of {model.target_vocabulary}")
 
     def check_room(self) -> None:
-        """Overloaded when there is no room for another caller's target."""
+        """Overloaded when there is no room for the target of another caller."""
         if len(self._work) >= self._most:
             raise Overloaded(f"the queue is full ({len(self._work)} targets to read)", 0.5)
 
     def keeps(self, sequence: Sequence) -> bool:
-        """Whether there is room for its encoded source."""
+        """Whether there is room to keep its encoded source."""
         return sum(self._kept.values()) + sequence.source_tokens <= self._most_kept
 
     def add(self, sequence: Sequence, encoded: Encoded | None = None) -> None:
-        """Read its targets; it comes back from `end_quantum`. `encoded`: its source, where that need not be encoded."""
+        """Read its targets; `end_quantum` returns it. `encoded`: its source, if that need not be encoded again."""
         if self._runtime.forced is None or sequence.forcing is None:
             raise ServerError("a sequence without targets to read")
         if encoded is not None:
@@ -137,7 +137,7 @@ class ForcedDecoding:
         self._work[sequence] = self._reading(sequence, self._runtime.forced, encoded)
 
     def remove(self, sequence: Sequence) -> bool:
-        """Forget a sequence; False while a quantum runs, in which its slice may."""
+        """Forget a sequence; False while a quantum runs, which may be working on it."""
         if self.at_work:
             return False
         self._forget(sequence)
@@ -160,8 +160,9 @@ class ForcedDecoding:
     # The quantum.
 
     def steps_within(self, time_s: float) -> int:  # noqa: ARG002 - how long one takes is not known
-        """One slice, and more where many wait: a step of a full batch ends several sequences, whose sources are kept only
-        so long."""
+        """One slice, or more if many sequences wait: a step of a full batch ends several sequences, and their encoded
+        sources are kept only until then.
+        """
         return max(len(self._work) // _WAITING_PER_SLICE, 1)
 
     def run_quantum(self, max_steps: int, longest: Longest, clock: Callable[[], float]) -> None:
@@ -173,7 +174,7 @@ class ForcedDecoding:
                     return
                 steps += 1
                 self._turns[sequence.request] += 1
-                if sequence.admitted_s is None:  # no search came before
+                if sequence.admitted_s is None:  # there was no search before
                     sequence.admitted_s = clock()
                 if self._advance(sequence, self._work[sequence]):
                     self._done.append(sequence)
@@ -193,7 +194,7 @@ class ForcedDecoding:
             next(slices)
         except StopIteration:
             return True
-        except Exception as error:  # whatever a library raises: it becomes the answer
+        except Exception as error:  # any error of a library becomes the result
             sequence.error = as_request_error(error)
             return True
         return False

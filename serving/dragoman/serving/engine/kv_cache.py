@@ -1,4 +1,4 @@
-"""The sizes of KV caches: of one slot, and of a padded cache that a step reads whole."""
+"""The sizes of KV caches: of one slot, and of a padded cache that a step reads as a whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EMPTY = CacheShape(0, 0, 0)
 
 
 def fitted(current: CacheShape, sequences: int, source: int, target: int) -> CacheShape:
-    """The shape for what is needed, the current one where it still does: for caches that a step reads whole."""
+    """The smallest sufficient shape, or the current one if it is still adequate: for caches that a step reads as a whole."""
     if not sequences:
         return EMPTY
     return CacheShape(

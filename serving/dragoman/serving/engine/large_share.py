@@ -1,4 +1,4 @@
-"""What large sequences (a wide beam, a long text) may have together, so that small ones never wait for them."""
+"""How much large sequences (a wide beam, a long text) may use together, so that small ones never wait for them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _SMALL_S = 1.0
 
 
 class LargeShare:
-    """Three quarters of the rows and of the slots while small sequences are expected, otherwise all of them."""
+    """Three quarters of the rows and of the slots while small sequences are expected, otherwise all."""
 
     def __init__(self, max_rows: int, slots: KVSlots, *, padded: bool) -> None:
         self._max_rows, self._slots, self._padded = max_rows, slots, padded
         self._until_s, self.is_limited = float("-inf"), False
 
     def note(self, now: float, small_waits: bool) -> None:
-        """What the time is, and whether a small sequence waits."""
+        """Record the time, and whether a small sequence is waiting."""
         if small_waits:
             self._until_s = now + _SMALL_S
         self.is_limited = now < self._until_s
 
     def rows(self, large: Iterable[Sequence], width: int) -> int:
-        """Rows that are left beside these; one of `width` may run in any case."""
+        """Rows left for another large sequence; one of `width` may run in any case."""
         most = max(self._max_rows * 3 // 4, width) if self.is_limited else self._max_rows
         return most - sum(sequence.width for sequence in large)
 
     def slots(self, large: Iterable[Sequence]) -> KVSlots:
-        """Slots that are left beside these; below zero when they have grown into those of the small ones."""
+        """Slots left for large sequences; negative when they have grown into the part that is kept for small ones."""
         own, cross = self._slots
         if self.is_limited:
             own, cross = own * 3 // 4, cross * 3 // 4

@@ -1,4 +1,4 @@
-"""How much the engine may hold at once, and what that costs in memory: known before it starts."""
+"""How much the engine may hold at once, and the memory that this takes: known before it starts."""
 
 from __future__ import annotations
 
@@ -57,21 +57,23 @@ class EngineLimits:
 
     @property
     def step_candidates(self) -> int:
-        """Of the sequences that step together; more only for one that wants more by itself."""
+        """How many candidates the sequences of a step may have together; more only for one sequence that needs more by
+        itself.
+        """
         return self.max_rows * self.row_candidates
 
     @property
     def small_rows(self) -> int:
-        """A sequence with more rows is large: it must not keep small ones waiting."""
+        """A sequence with more rows is large: small ones must not have to wait for it."""
         return max(self.max_rows // 16, 1)
 
     @property
     def small_slots(self) -> int:
-        """The same for the KV slots that it probably needs."""
+        """The same for the KV slots that a sequence probably needs."""
         return max(4 * self.max_rows, 512)
 
     def kv_slots(self, model: ModelFacts) -> KVSlots:
-        """Of all batches together: at least one sequence of the widest beam and full length fits."""
+        """KV slots of all batches together: at least one sequence of the widest beam and full length fits."""
         target = bucket(min(self.target_tokens_per_row, model.max_target_tokens))
         source = bucket(min(self.source_tokens_per_row, model.max_source_tokens))
         return KVSlots(
@@ -80,7 +82,7 @@ class EngineLimits:
         )
 
     def session_slots(self, model: ModelFacts) -> KVSlots:
-        """Of all client-driven sessions together."""
+        """KV slots of all client-driven sessions together."""
         target = bucket(min(self.target_tokens_per_row, model.max_target_tokens))
         source = bucket(min(self.source_tokens_per_row, model.max_source_tokens))
         return KVSlots(self.max_session_rows * target, self.max_session_rows * source)
@@ -131,10 +133,10 @@ def memory_contract(
     *,
     cache_copies: int = 1,
 ) -> MemoryContract:
-    """What an engine with these limits may take.
+    """The memory that an engine with these limits may take.
 
-    `widest_layer`: numbers a token has in the feed-forward layer. `cache_copies`: 2 where a step reads one copy of the
-    caches and writes another.
+    `widest_layer`: numbers per token in the feed-forward layer. `cache_copies`: 2 if a step reads one copy of the caches and
+    writes another.
     """
     slot_bytes = cache_copies * layout.slot_bytes
     slots, sessions = limits.kv_slots(model), limits.session_slots(model)

@@ -1,4 +1,4 @@
-"""What is left for newcomers in one batch."""
+"""The room for new sequences in one batch."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["Room"]
 
 
 class Room:
-    """Rows, slots and candidates that are left for a batch, were the sequences that `take` accepted in it already."""
+    """The rows, slots and candidates that a batch has left, counting the sequences that `take` has accepted."""
 
     def __init__(
         self, batch: DecodingBatch, rows: int, slots: KVSlots, *, padded: bool, alone: bool, step_candidates: int
     ) -> None:
-        """`alone`: nothing else runs. `step_candidates`: of a batch that takes turns."""
+        """`alone`: nothing else runs. `step_candidates`: the limit of a batch that takes turns."""
         self._rows, self._slots, self._padded, self._alone = rows, slots, padded, alone
         self._usage, self._width = batch.usage, batch.width
         self._takes_turns = batch.takes_turns
         self._candidates = step_candidates - batch.candidates if batch.takes_turns else 0
 
     def take(self, sequence: Sequence) -> bool:
-        """Is there room for this one, too? If so it is counted as being here."""
+        """Whether there is room for this sequence, too; if so, it is counted."""
         usage = self._usage.plus(sequence.source_tokens, sequence.reserved)
         fits = usage.slots(self._width, self._padded).fit(self._slots) and self._width <= self._rows
         if not (fits or self._alone):

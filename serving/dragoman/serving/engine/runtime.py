@@ -1,4 +1,5 @@
-"""The interface of what runs the model for the engine. Implementations are in dragoman.serving.runtime."""
+"""The interface of the runtime, which computes the graphs for the engine. dragoman.serving.runtime has the implementations.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ __all__ = ["Decoder", "Encoded", "ForcedPiece", "ForcedRuntime", "Runtime", "Tar
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Sources after the encoder: `cross` holds key and value of each decoder layer.
+    """Encoded sources: `cross` holds the key and value of each decoder layer.
 
-    Arrays, or tensors in a device's memory: only the decoders of the runtime that made them look inside.
+    Arrays, or tensors in a device's memory: only the decoders of the runtime that made them read them.
     """
 
     cross: Sequence[Any]
@@ -39,26 +40,26 @@ class TopTokens:
 
 
 class Decoder(Protocol):
-    """A batch of sequences of `width` rows each with their KV caches. They are numbered from 0 without holes."""
+    """A batch of sequences of `width` rows each with their KV caches, numbered from 0 without gaps."""
 
     @property
     def width(self) -> int: ...
 
     @property
     def held_slots(self) -> KVSlots:
-        """Whose memory it has, used or not."""
+        """The slots that it has memory for, used or not."""
 
     def join(self, encoded: Encoded, indices: Sequence[int], target_tokens: Sequence[int]) -> None:
         """Append a sequence for each of these sources, with room for so many target tokens in its rows."""
 
     def encoded(self, sequence: int) -> Encoded | None:
-        """A copy of the sequence's source as it was encoded; None where that would be no cheaper than encoding it."""
+        """A copy of the sequence's encoded source; None if that would be no cheaper than encoding it again."""
 
     def leave(self, sequence: int) -> None:
         """Drop a sequence; the last one takes its number."""
 
     def reserve(self, target_tokens: int) -> None:
-        """Room for so many target tokens in every row."""
+        """Make room for so many target tokens in every row."""
 
     def release(self, target_tokens: int) -> None:
         """Give back memory that no sequence uses; every row keeps room for so many target tokens."""
@@ -80,14 +81,16 @@ class Decoder(Protocol):
         candidates: int,
         scored_tokens: Ids,  # (sequences, width, any number): token ids, -1 for none
     ) -> TopTokens:
-        """`step`; behind the candidates stand the `scored_tokens`. Only of a runtime that `can_score_tokens`."""
+        """`step`, with the `scored_tokens` after the candidates. Only for a runtime that `can_score_tokens`."""
 
     def step_on(self) -> TopTokens:
-        """Feed each row the best token of the last step, for as many candidates; the batch is the same, and width is 1."""
+        """Feed each row the best token of the last step, with the same number of candidates; requires an unchanged batch of
+        width 1.
+        """
 
 
 class ForcedPiece(NamedTuple):
-    """What the model gives for some consecutive tokens of a target; where only alignments are asked, only these count."""
+    """The results for some consecutive tokens of a target; if only alignments are requested, only they are valid."""
 
     log_probs: npt.NDArray[np.float32]  # (tokens,)
     alignment: npt.NDArray[np.float32]  # (tokens, source)
@@ -96,12 +99,12 @@ class ForcedPiece(NamedTuple):
 
 
 class TargetReader(Protocol):
-    """One target of one source, read from its beginning on."""
+    """Reads one target of one source from its beginning."""
 
     def read(self, tokens: Sequence[int], targets: Sequence[int] | None, candidates: int) -> ForcedPiece:
-        """Feed these tokens behind those that were fed before.
+        """Feed these tokens after those that were fed before.
 
-        `targets` are what follows each of them; None: only the alignment is computed.
+        `targets`: the token that follows each of them; None: only the alignment is computed.
         """
 
 
@@ -110,7 +113,7 @@ class ForcedRuntime(Protocol):
 
     @property
     def tokens_at_once(self) -> int:
-        """How many tokens a call takes: about as many as keep it short."""
+        """How many tokens to read per call, so that a call stays short."""
 
     @property
     def aligns_when_fed(self) -> bool:
@@ -118,10 +121,10 @@ class ForcedRuntime(Protocol):
 
     @property
     def max_candidates(self) -> int | None:
-        """The most next tokens at a place; None for the whole vocabulary."""
+        """The most candidates per position; None for the whole vocabulary."""
 
     def reader(self, encoded: Encoded, target_tokens: int) -> TargetReader:
-        """For a target of the one source in `encoded`; so many tokens will be fed."""
+        """A reader of targets of the one source in `encoded`; so many tokens will be fed."""
 
 
 class Runtime(Protocol):
@@ -129,18 +132,18 @@ class Runtime(Protocol):
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls the machine does best side by side."""
+        """With how many calls side by side the machine is fastest."""
 
     @property
     def rows_together(self) -> int:
-        """Up to so many rows one call that every thread helps with is better than several side by side."""
+        """Up to this many rows, one call that all threads share is faster than several side by side."""
 
     @property
     def max_candidates(self) -> int | None:
-        """The most next tokens a step can give; None when it can give the whole vocabulary.
+        """The most candidates that a step returns; None if it can return the whole vocabulary.
 
-        Searches are exact with as many as they ask for. With fewer, a repetition penalty over a long text, which may
-        ask for a hundred, works on the best that there are.
+        Searches are exact if they get as many as they need. With fewer, a repetition penalty over a long text, which may
+        need a hundred, works on the best that there are.
         """
 
     @property
@@ -149,19 +152,19 @@ class Runtime(Protocol):
 
     @property
     def can_score_tokens(self) -> bool:
-        """Whether a step gives the log-probabilities of chosen tokens, too: phrases that must occur need it."""
+        """Whether a step can return the log-probabilities of chosen tokens, which required phrases need."""
 
     @property
     def pads(self) -> bool:
-        """Whether sources that are encoded together, and caches of one batch, take as much as the longest of them."""
+        """Whether sources that are encoded together, and the caches of a batch, are padded to the longest of them."""
 
     @property
     def forced(self) -> ForcedRuntime | None:
-        """Forced decoding; None where the bundle, or the device, has no graph for it."""
+        """Forced decoding; None if the bundle, or the device, has no graph for it."""
 
     @property
     def computing(self) -> AbstractContextManager[None]:
-        """What a thread is in while it makes calls: the cores of those that are in none help it."""
+        """The context in which a thread makes calls: idle cores help the threads that are in it."""
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded: ...
 

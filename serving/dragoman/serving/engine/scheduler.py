@@ -1,4 +1,4 @@
-"""Which sequences run: they wait in a queue, join batches as slots and rows allow, and give way when memory is short."""
+"""The scheduler: sequences wait in a queue, join batches as slots and rows allow, and are preempted when memory is short."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ Recall = Callable[[], None]
 
 
 class Scheduler:
-    """Batches, one for each beam width and call that runs at once, and the queue before them.
+    """Batches, one for each beam width and each call that runs at once, and the queue in front of them.
 
-    The batches of one width share its rows evenly, once they are too many for one call. Large sequences (a wide beam, a
-    long text) leave a quarter of the rows and of the slots to small ones while there are any, which so never wait for them.
+    The batches of one width share its rows evenly once there are too many for one call. Large sequences (a wide beam, a long
+    text) leave a quarter of the rows and of the slots to small ones as long as there are any, so small ones never wait for
+    them.
 
-    What a step costs besides the model's work goes by the next tokens that searches look at. Sequences that look at very
-    many (phrases, sampling from the whole vocabulary) are in batches of their own, of a bounded number of tokens each, and
-    these take turns: in a step everybody else goes on beside one of them.
+    Besides the model's work, the cost of a step depends on the number of candidates that searches consider. Sequences that
+    consider very many (phrases, sampling from the whole vocabulary) are in batches of their own, each with a bounded number
+    of candidates, and these batches take turns: each step runs one of them beside all other batches.
     """
 
     def __init__(
         self, runtime: Runtime, model: ModelFacts, limits: EngineLimits, counters: Counters, recall: Recall
     ) -> None:
-        """`recall` ends the quanta that run, so that every batch can be changed."""
+        """`recall` ends the running quanta, so that every batch can be changed."""
         self._runtime, self._model, self._limits = runtime, model, limits
         self._counters, self._recall = counters, recall
         self.calls_at_once = min(runtime.calls_at_once, limits.max_rows)
@@ -57,16 +58,16 @@ class Scheduler:
         self._rows_together = min(runtime.rows_together, limits.max_rows)
         self._orders = itertools.count()
         self._encode_budget = EncodeBudget(limits.encode_tokens_per_step // self.calls_at_once)
-        self._begins_alone = True  # nothing ran before the newcomers that are being admitted
+        self._begins_alone = True  # nothing ran before the sequences that are being admitted
 
     # What the engine calls.
 
     def idle_batches(self) -> list[DecodingBatch]:
-        """Those between their quanta."""
+        """The batches that are not within a quantum."""
         return [batch for batch in self.batches if not batch.at_work]
 
     def batches_to_step(self) -> list[DecodingBatch]:
-        """All that are idle; of those that take turns only the next."""
+        """All idle batches; of those that take turns only the next."""
         idle = self.idle_batches()
         if not self._has_turns:
             return idle
@@ -99,7 +100,9 @@ class Scheduler:
                     sequence.admitted_s = now
 
     def make_room(self, batch: DecodingBatch) -> None:
-        """Reserve slots for the batch's next steps; if memory is short, the latest sequences begin again later."""
+        """Reserve slots for the batch's next steps; if memory is short, the latest sequences are preempted and restart
+        later.
+        """
         if not batch.is_full:
             return
         batch.grow()
@@ -112,13 +115,15 @@ class Scheduler:
         self._release()
 
     def note(self, batch: DecodingBatch, quantum: Quantum) -> None:
-        """What a batch did: newcomers that could have joined still wait for others, and how long encoding takes."""
+        """Record what a batch did: whether new sequences that could have joined still wait for others, and the time of
+        encoding.
+        """
         if len(self.waiting) and quantum.rows < batch.share * batch.width:
             batch.held += quantum.steps
         self._encode_budget.note(quantum.encoded_slots, quantum.encode_s)
 
     def trim(self) -> None:
-        """Give memory back that no sequence uses, when more is held than promised, and the batches of finished turns."""
+        """Give back memory that no sequence uses if more is held than promised, and remove the batches of finished turns."""
         if self._has_turns:
             self.batches = [batch for batch in self.batches if len(batch) or not batch.takes_turns]
             self._has_turns = any(batch.takes_turns for batch in self.batches)
@@ -126,7 +131,7 @@ class Scheduler:
             self._release()
 
     def steps_for(self, batch: DecodingBatch) -> int:
-        """Of the batch's next quantum: few when newcomers wait for others there."""
+        """How many steps the batch's next quantum may have: few when new sequences wait there for others."""
         if batch.takes_turns and not self._has_no_others(batch):
             return 1
         if len(self.waiting) and len(batch) < batch.share:
@@ -134,14 +139,14 @@ class Scheduler:
         return _MANY_STEPS
 
     def is_alone(self, batch: DecodingBatch) -> bool:
-        """Whether every thread can help this batch: the others are empty."""
+        """Whether every thread can help this batch, because the others are empty."""
         return self._rows_together > 0 and self._has_no_others(batch)
 
     def _has_no_others(self, batch: DecodingBatch) -> bool:
         return all(other is batch or not len(other) for other in self.batches)
 
     def remove(self, sequence: Sequence) -> bool:
-        """Take a sequence out, wherever it is; False when its batch is at work, which is recalled for it."""
+        """Remove a sequence wherever it is; False when its batch is within a quantum, which is then recalled."""
         batch = sequence.batch
         if batch is None:
             self.waiting.remove(sequence)
@@ -155,7 +160,7 @@ class Scheduler:
     # Admission.
 
     def _ready_batches(self, width: int) -> list[DecodingBatch]:
-        """Batches that newcomers of this width may join now, the best first; those at work are recalled for them."""
+        """The batches that new sequences of this width may join now, the best first; running ones are recalled for them."""
         own = [batch for batch in self.batches if batch.width == width and not batch.takes_turns]
         while len(own) < self.calls_at_once:
             own.append(self._open(width))
@@ -172,7 +177,7 @@ class Scheduler:
         return sorted(ready, key=len)
 
     def _batch_in_turn(self, head: Sequence, budgets: dict[DecodingBatch, int]) -> list[DecodingBatch]:
-        """The batch that this sequence may join, or a new one: one each time, as that takes memory."""
+        """The batch that this sequence may join, or a new one; one at a time, because it takes memory."""
         most = self._limits.step_candidates
         own = [batch for batch in self.idle_batches() if batch.takes_turns and batch.width == head.width]
         for batch in own:
@@ -183,7 +188,7 @@ class Scheduler:
         return [self._open(head.width, max(min(most // head.candidates, self._limits.max_rows // head.width), 1))]
 
     def _take(self, head: Sequence, ready: list[DecodingBatch], budgets: dict[DecodingBatch, int]) -> list[Sequence]:
-        """Newcomers for the best of the batches that are ready, `head` first; none when it does not fit."""
+        """Sequences for the best of the ready batches, beginning with `head`; none when `head` does not fit."""
         batch = ready[0]
         budget = budgets[batch] if batch in budgets else self._encode_budget.tokens(self._begins_alone)
         fair = -(-len(self.waiting) // len(ready))
@@ -218,7 +223,7 @@ class Scheduler:
         return free - waiting_large if waiting_large <= share else free
 
     def _slots_for(self, head: Sequence, batch: DecodingBatch) -> KVSlots:
-        """Slots that the batch may have with this newcomer and others like it."""
+        """Slots that the batch may use with this sequence and others like it."""
         beside = self.slots_beside(batch)
         if not (head.is_large and self._large_share.is_limited and (large := self._large())):
             return beside  # one large sequence may run in any case
@@ -226,7 +231,7 @@ class Scheduler:
         return KVSlots(min(beside.own, more.own), min(beside.cross, more.cross))
 
     def slots_beside(self, batch: DecodingBatch) -> KVSlots:
-        """What the other batches leave."""
+        """Slots that the other batches leave."""
         own, cross = self.slots_limit
         for other in self.batches:
             if other is not batch:
@@ -251,7 +256,7 @@ class Scheduler:
     # Memory.
 
     def _hold_large(self) -> None:
-        """Large sequences that have grown into the slots of small ones give them back: the latest begin again later."""
+        """Preempt large sequences, the latest first, that have grown into the slots kept for small ones."""
         if not self._large_share.is_limited or self._large_fit(self._large()):
             return
         self._recall()

@@ -1,4 +1,4 @@
-"""One source on its way through the engine: its request, its state and its result."""
+"""A sequence: one source on its way through the engine, with its request, its state and its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Priority = Literal["interactive", "batch"]
 
 
 class Timings(NamedTuple):
-    """How long one sequence took, counted from its arrival, which is `submit` unless its owner sets another time."""
+    """How long a sequence took since its arrival, which is the time of `submit` unless its owner sets another."""
 
     queue_s: float
     first_token_s: float | None
@@ -83,7 +83,7 @@ class Sequence:
         forcing: Forcing | None = None,
         shortlist: int = 0,
     ) -> None:
-        self.forcing = forcing  # what is asked about its hypotheses, or about given targets instead of a search
+        self.forcing = forcing  # forced decoding of its hypotheses, or of given targets instead of a search
         self.source, self.options = source, options or _DEFAULT
         self.priority, self.deadline_s, self.stream, self.owner = priority, deadline_s, stream, owner
         self.shortlist = shortlist  # the number of the list that its tokens are chosen from; 0: all tokens
@@ -95,10 +95,10 @@ class Sequence:
         self.admitted_s: float | None = None
         self.first_token_s: float | None = None
         self.batch: DecodingBatch | None = None  # that decodes it
-        self.is_large = False  # whether it takes so much that others must not wait for it
-        self.candidates = 0  # next tokens that a step looks at, of all its rows
+        self.is_large = False  # whether it is so large that others must not wait for it
+        self.candidates = 0  # candidates that a step considers, of all its rows
         self.takes_turns = False  # whether these are so many that not all such sequences may step together
-        self.order = 0  # of admission: the latest is the first to be preempted
+        self.order = 0  # order of admission: the latest is preempted first
         self.steps = 0  # decoder steps; right when it is in no batch
         self.full_at = 0  # the batch's step at which its reserved slots are full
         # What it has produced.
@@ -110,7 +110,7 @@ class Sequence:
         self._estimate_length()
 
     def limit_target(self, target_tokens: int) -> None:
-        """The model's limit is a limit beside `max_length`: the lower one holds."""
+        """The model's limit applies beside `max_length`: the lower one."""
         room = target_tokens - len(self.options.prefix)
         if room < max(self.options.min_length, 1):
             raise InvalidRequest(
@@ -123,7 +123,7 @@ class Sequence:
 
     @property
     def is_search(self) -> bool:
-        """Whether there is anything to decode; otherwise the targets are given."""
+        """Whether there is a search to run; otherwise the targets are given."""
         return self.forcing is None or self.forcing.targets is None
 
     @property
@@ -146,5 +146,5 @@ _DEFAULT = DecodingOptions()
 
 @functools.lru_cache(maxsize=256)
 def _shortened(options: DecodingOptions, max_length: int) -> DecodingOptions:
-    """Validated anew, which takes as long as two steps of a small model; most requests ask for the same."""
+    """The options with a lower `max_length`. Cached: validating options takes as long as two steps of a small model."""
     return dataclasses.replace(options, max_length=max_length)

@@ -34,10 +34,11 @@ class _Rows:
 
 
 class Session:
-    """Sources with their caches. All stand at the same position: a step feeds every source that is still there.
+    """Sources with their caches. All are at the same position: a step feeds every source that has not ended.
 
-    Sources of one width share a decoder. A source that changes its width moves to a new one, where its tokens are fed
-    again: rare, exact, and any runtime can do it. So do sources of which more candidates are asked than one call gives.
+    Sources of one width share a decoder. A source that changes its width moves to a new decoder, where its tokens are fed
+    again: rare, exact, and possible with any runtime. The same happens to sources for which more candidates are requested
+    than one call returns.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Session:
 
     @property
     def slots(self) -> KVSlots:
-        """What it holds: its sources, and in its decoders what its rows have generated."""
+        """The slots that it uses: of its sources, and of the tokens that its rows have generated."""
         return KVSlots(sum(each.decoder.held_slots.own for each in self._decoders), self.cross_slots)
 
     def encode(self) -> Slices:
@@ -94,7 +95,7 @@ class Session:
         self.steps += 1
 
     def _asked(self, rows: Ids) -> dict[int, _Rows]:
-        """The rows of each source; InvalidRequest when they make no sense."""
+        """The requested rows of each source; InvalidRequest when they are inconsistent."""
         if ((rows[:, 2] < 0) | (rows[:, 2] >= self._model.target_vocabulary)).any():
             raise InvalidRequest(f"a token of the step is outside the vocabulary of {self._model.target_vocabulary}")
         rows_of: dict[int, _Rows] = {}
@@ -110,7 +111,7 @@ class Session:
         return rows_of
 
     def _feed_again(self, width: int, sources: list[int], rows_of: dict[int, _Rows]) -> Slices:
-        """Open a decoder for these and feed it what they have generated, each row with its parent's tokens."""
+        """Open a decoder for these sources and feed it the generated tokens, each row with its parent's."""
         each = _SessionDecoder(self._runtime.decoder(width, len(sources)), list(sources))
         for source in sources:
             each.decoder.join(self._encoded[source], [0], [self.steps + 1])
@@ -141,7 +142,7 @@ class Session:
 
 
 def _sources(width: int, candidates: int) -> int:
-    """How many may be in one call."""
+    """How many sources fit into one call."""
     return max(_CALL_CANDIDATES // (width * candidates), 1)
 
 

@@ -14,7 +14,7 @@ __all__ = ["OpenSession", "SessionCall", "StepSession"]
 
 
 class SessionCall:
-    """Given to `Sessions.submit`; comes back in a SessionReply. `owner` is the caller's."""
+    """Passed to `Sessions.submit`; returned in a SessionReply. `owner` belongs to the caller."""
 
     __slots__ = ("error", "owner")
 
@@ -24,7 +24,7 @@ class SessionCall:
 
     @property
     def candidate_count(self) -> int:
-        """How many tokens its answer has, of all rows together."""
+        """How many candidates its result has, of all rows together."""
         return 0
 
 

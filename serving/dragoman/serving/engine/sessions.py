@@ -1,4 +1,4 @@
-"""Client-driven decoding: the caller runs the search, the caches stay here.
+"""Client-driven decoding: the caller runs the search, the caches stay in the engine.
 
 A session holds the caches of some sources. Each step names the rows to decode; a source that is left out is done, and a
 session that is not stepped for a while is dropped.
@@ -28,7 +28,7 @@ _MOST_CALLS = 256
 class Sessions:
     """All open sessions of an engine, by unguessable names; bounded in number, slots and idle time.
 
-    Calls take turns slice by slice: one is a quantum's unit of work, and never longer than one call of the model.
+    Calls take turns slice by slice: a slice is the unit of work of a quantum, and never longer than one model call.
     """
 
     def __init__(self, runtime: Runtime, model: ModelFacts, limits: EngineLimits, clock: Callable[[], float]) -> None:
@@ -51,7 +51,7 @@ class Sessions:
         return bool(self._calls)
 
     def submit(self, call: SessionCall) -> None:
-        """Begin a call; it ends with a SessionReply, whatever happens to it."""
+        """Begin a call; it always ends with a SessionReply."""
         if len(self._calls) >= _MOST_CALLS:
             raise Overloaded(f"{_MOST_CALLS} calls of client-driven sessions are open", 0.1)
         self._check_candidates(call)
@@ -109,7 +109,7 @@ class Sessions:
             next(slices)
         except StopIteration:
             return True
-        except Exception as error:  # whatever a library raises: it becomes the answer
+        except Exception as error:  # any error of a library becomes the result
             call.error = as_request_error(error)
             return True
         return False
@@ -148,7 +148,7 @@ class Sessions:
         try:
             yield from session.step(call.rows, call.candidates)
         except RequestError:
-            raise  # the caller's mistake: nothing has changed
+            raise  # the caller's mistake: the session is unchanged
         except BaseException:
             self._open.pop(call.name, None)  # its caches can't be trusted
             raise

@@ -1,7 +1,7 @@
-"""KV slots: how much cache sequences take. A slot holds key and value of one token of one row, in every layer.
+"""KV slots: how much cache sequences take. A slot holds the key and value of one token of one row, in every layer.
 
-Where caches are paged, a row takes the slots of its own tokens. Where they are padded, every row of a batch takes those of
-the longest, in lengths from a few buckets, so that the shapes of tensors seldom change.
+In paged caches a row takes the slots of its own tokens. In padded caches every row of a batch takes those of the longest,
+with lengths rounded to a few buckets, so that the shapes of tensors seldom change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_SLOTS = KVSlots(0, 0)
 
 
 class Usage(NamedTuple):
-    """The sequences of a batch, as far as their caches are concerned."""
+    """The cache use of the sequences of a batch."""
 
     sequences: int = 0
     source_sum: int = 0
@@ -40,7 +40,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, lengths: Iterable[tuple[int, int]]) -> Usage:
-        """Of sequences with these source and target tokens."""
+        """The use of sequences with these source and target tokens."""
         listed = list(lengths)
         if not listed:
             return cls()
@@ -57,12 +57,12 @@ class Usage(NamedTuple):
         )
 
     def minus(self, source: int, target: int) -> Usage:
-        """Without one of them. The longest are not looked for again: only caches without padding may be counted so."""
+        """The use without one of them. The longest is not determined again: only for caches without padding."""
         sequences, source_sum, source_max, target_sum, target_max = self
         return Usage(sequences - 1, source_sum - source, source_max, target_sum - target, target_max)
 
     def slots(self, width: int, padded: bool) -> KVSlots:
-        """What they take, in batches of `width` rows a sequence."""
+        """The slots that they take in batches of `width` rows per sequence."""
         if not self.sequences:
             return NO_SLOTS
         if padded:
@@ -85,5 +85,5 @@ def bucket(length: int) -> int:
 
 
 def power_of_two(number: int) -> int:
-    """The smallest that is not below `number`."""
+    """The smallest power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()

@@ -1,4 +1,4 @@
-"""The queue before the batches: bounded, interactive first, and large sequences never in the way of small ones."""
+"""The queue in front of the batches: bounded, interactive requests first, and large sequences never delay small ones."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _Line = dict[Sequence, None]  # in order of arrival; any of them may leave
 
 
 class WaitingQueue:
-    """Sequences that are not in a batch. Four lines: interactive and batch, small and large."""
+    """Sequences that are not in a batch, in four lines: interactive and batch, small and large."""
 
     def __init__(self, limits: EngineLimits, padded: bool) -> None:
         self._limits, self._padded = limits, padded
         self._lines: dict[tuple[Priority, bool], _Line] = {
             (priority, large): {} for priority in ("interactive", "batch") for large in (False, True)
         }
-        self._since_batch = self._since_large = 0  # sequences that were taken since one of these was
+        self._since_batch = self._since_large = 0  # sequences taken since one of this line was
         self._ends_s: deque[float] = deque(maxlen=64)  # when the last ones ended
         self.tokens = 0
         self._count = 0
@@ -55,19 +55,19 @@ class WaitingQueue:
         self.tokens += sequence.source_tokens
 
     def check_room(self, entering: int = 0) -> None:
-        """Overloaded when there is no room for another sequence, however short, behind `entering` others."""
+        """Overloaded when there is no room for another sequence, however short, after `entering` others."""
         if (count := self._count + entering) >= self._limits.max_queue_requests:
             raise Overloaded(f"the queue is full ({counted(count, 'request')})", self.retry_after_s())
 
     def room(self, entering: int = 0) -> int:
-        """How many more sequences fit behind `entering` others, if they are as long as those that wait."""
+        """How many more sequences fit after `entering` others, if they are as long as those that wait."""
         places = self._limits.max_queue_requests - self._count
         if self.tokens:
             places = min(places, (self._limits.max_queue_tokens - self.tokens) * self._count // self.tokens)
         return max(places - entering, 0)
 
     def put_back(self, sequence: Sequence) -> None:
-        """At the front: it was running already. Never refused."""
+        """Put a preempted sequence at the front. Never refused."""
         line = self._line(sequence)
         others = list(line)
         line.clear()
@@ -81,7 +81,7 @@ class WaitingQueue:
         self.tokens -= sequence.source_tokens
 
     def heads(self) -> list[Sequence]:
-        """Who may go next, the best first: the first of each line that has one. If one does not fit, the next may."""
+        """The first sequence of each line, the one with the highest priority first. If one does not fit, the next may go."""
         lines = [line for line, held in self._lines.items() if held]
         if len(lines) < 2:
             return [next(iter(self._lines[line])) for line in lines]
@@ -97,8 +97,9 @@ class WaitingQueue:
         return max((head.width for head in heads), default=0)
 
     def take(self, first: Sequence, fits: Callable[[Sequence], bool], budget: int) -> list[Sequence]:
-        """`first` and others of its line that may be encoded with it within `budget` tokens; where sources are padded,
-        those that are about as long. `fits` says whether there is room for one more, and counts it."""
+        """`first` and others of its line that can be encoded with it within `budget` tokens; if sources are padded, those of
+        about the same length. `fits` returns whether there is room for one more, and counts it.
+        """
         if not fits(first):
             return []
         taken, lengths = [first], [first.source_tokens]
@@ -117,11 +118,11 @@ class WaitingQueue:
         return taken
 
     def note_end(self, now: float) -> None:
-        """A sequence has ended: the retry hint comes from how often that happens."""
+        """A sequence has ended: the retry hint is derived from how often that happens."""
         self._ends_s.append(now)
 
     def retry_after_s(self) -> float:
-        """When a quarter of the queue should be gone."""
+        """The time after which a quarter of the queue should be gone."""
         if len(self._ends_s) < 2 or self._ends_s[-1] <= self._ends_s[0]:
             return 0.5
         per_sequence_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)

@@ -1,4 +1,4 @@
-"""Who runs quanta: the engine's own thread, or several threads beside it, one for each call that runs at once."""
+"""Runs quanta: in the engine's own thread, or in several threads, one for each call that runs at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHARED_QUANTUM_S = 0.005
 """… and when other work waits for a thread, it gives way after this time: small models do several steps in it."""
 
 _SHORT_QUANTUM_S = 0.0003
-"""In the engine's own thread work takes as many steps as this time has room for: a newcomer waits so long, and what the
+"""In the engine's own thread a quantum has as many steps as fit into this time: a new sequence waits that long, and what the
 engine does between quanta costs as much as a fifth of a short step."""
 
 Clock = Callable[[], float]
@@ -30,7 +30,7 @@ Longest = Callable[[], float]
 
 
 class Work(Protocol):
-    """What is done in quanta: a batch, or the client-driven sessions. It is a worker's while it is `at_work`."""
+    """What is done in quanta: a batch, or the client-driven sessions. A worker owns it while it is `at_work`."""
 
     at_work: bool
     began_s: float
@@ -65,15 +65,15 @@ class WorkerPool:
 
     @property
     def wakeup_fd(self) -> int | None:
-        """A file descriptor that can be read when a quantum has ended; None without threads."""
+        """A file descriptor that becomes readable when a quantum has ended; None without threads."""
         return self._wakeup_fd
 
     def begin(self, work: Work, max_steps: int, alone: bool) -> None:
-        """Run a quantum; the work is `at_work` when that goes on in a thread. Work that is `alone` needs none."""
+        """Run a quantum; the work is `at_work` while a thread runs it. Work that is `alone` needs no thread."""
         if self._wakeup_fd is None or alone:
             work.run_quantum(min(max_steps, work.steps_within(_SHORT_QUANTUM_S)), _short_quantum, self._clock)
         else:
-            work.at_work, work.began_s = True, math.inf  # until a thread takes it: who waits for one does not hang
+            work.at_work, work.began_s = True, math.inf  # until a thread takes it: waiting work does not hang
             self._begun.put((work, max_steps))
 
     def take_finished(self) -> list[Work]:
@@ -90,12 +90,12 @@ class WorkerPool:
             os.eventfd_write(self._wakeup_fd, 1)
 
     def close(self) -> None:
-        """End the threads, after the quanta that run. A pool that is forgotten does it when it is collected."""
+        """End the threads after their current quanta. Also done when the pool is garbage-collected."""
         if self._wakeup_fd is not None:
             self._end_threads()
 
     def wait(self, timeout_s: float | None) -> None:
-        """Until a quantum has ended in a thread; at once without threads."""
+        """Block until a quantum has ended in a thread; returns at once without threads."""
         if self._wakeup_fd is not None:
             select.select([self._wakeup_fd], [], [], timeout_s)
 
