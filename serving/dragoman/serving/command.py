@@ -101,7 +101,7 @@ def _bundles(given: list[str]) -> tuple[BundleSpec, ...]:
     bundles = []
     for each in given:
         name, named, path = each.partition("=")
-        where = Path(path if named else each).absolute()  # links stay: a reload follows them again
+        where = Path(path if named else each).absolute()  # links are not resolved: a reload follows them again
         manifest = read_manifest(where)
         bundles.append(BundleSpec(_checked_name(name) if named else _own_name(manifest.model.name), where))
     names = [bundle.name for bundle in bundles]
@@ -111,7 +111,7 @@ def _bundles(given: list[str]) -> tuple[BundleSpec, ...]:
 
 
 def _glossaries(given: list[str]) -> tuple[tuple[str, Path], ...]:
-    """Name and file of each, which are read once to see whether they can be."""
+    """The name and file of each glossary; each file is read once to check it."""
     found: dict[str, Path] = {}
     for each in given:
         name, named, path = each.partition("=")
@@ -131,7 +131,7 @@ def _checked_name(name: str, what: str = "a bundle") -> str:
 
 
 def _own_name(model: str) -> str:
-    """The model's name without its owner, in letters that a name may have."""
+    """The model's name without its owner, reduced to the characters that a bundle's name may have."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", model.rpartition("/")[2]).strip("-_")[:40] or "model"
 
 

@@ -1,4 +1,4 @@
-"""The configuration of one server, as `dragoman serve` was given it."""
+"""The configuration of one server: what the arguments of `dragoman serve` say."""
 
 from __future__ import annotations
 

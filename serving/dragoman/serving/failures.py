@@ -1,4 +1,4 @@
-"""An error as it leaves for the caller: a code of the wire contract and a sentence, nothing from inside."""
+"""An error as it is sent to the caller: a code of the wire contract and a sentence, without internals."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ _CODES = {
 
 
 def outcome_of(error: BaseException) -> str:
-    """How metrics and logs call the end of a request that failed."""
+    """The outcome of a failed request in metrics and logs."""
     code = Failure.of(error).code
     return {ErrorCode.INVALID_REQUEST: "invalid", ErrorCode.DEADLINE_EXCEEDED: "deadline"}.get(code, code.value.lower())
 
 
 def cause_of(error: BaseException) -> dict[str, str]:
-    """For the log: what failed and where. The message of a foreign error may hold the user's text and stays out."""
+    """What failed and where, for the log. Messages of other libraries may contain the user's text and are left out."""
     fields = {"error": type(error).__name__, "where": _where(error)}
     if isinstance(error, RequestError):
         fields["reason"] = str(error)
-        if error.__cause__ is not None:  # of the runtime, which sees tokens only
+        if error.__cause__ is not None:  # the runtime sees tokens only
             fields["cause"] = f"{type(error.__cause__).__name__}: {error.__cause__}"
             fields["where"] = _where(error.__cause__)
     return fields

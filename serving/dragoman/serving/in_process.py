@@ -41,7 +41,7 @@ class LoadedModel:
     contract: MemoryContract
 
     def warm_up(self) -> None:
-        """A real translation of each usual kind: the first run of a shape is slow, and may fail."""
+        """Translate once in each usual way: the first run of a shape is slow, and may fail."""
         widest = min(self.engine.limits.max_beam_size, self.engine.limits.max_rows)
         sizes = self.manifest.dimensions
         source = tuple(self.tokenizer.encode(_SAMPLE)[: sizes.max_source_tokens])  # a token may be a single character
@@ -56,7 +56,7 @@ class LoadedModel:
         return [self.tokenizer.decode(best[0].tokens) for best in self.decode(sources, options)]
 
     def translate_shortly(self, texts: Many[str]) -> list[str]:
-        """Greedy translations of a few tokens each: what a model does with a word."""
+        """Greedy translations of a few tokens each, to see what a model does with single words."""
         longest = min(_SHORT, self.manifest.dimensions.max_target_tokens)
         options = dataclasses.replace(
             self.manifest.generation, beam_size=1, num_hypotheses=1, min_length=0, max_length=longest, sampling=False
@@ -68,7 +68,7 @@ class LoadedModel:
         return decode(self.engine, sources, options or self.manifest.generation)
 
     def run(self, sequences: Many[Sequence]) -> None:
-        """Decode all of them to their end."""
+        """Decode all of them to the end."""
         run(self.engine, sequences)
 
 
@@ -107,7 +107,7 @@ def _submit_some(engine: Engine, pending: list[Sequence]) -> None:
 
 
 def open_model(bundle: Path, settings: RuntimeSettings | None = None, limits: EngineLimits | None = None) -> LoadedModel:
-    """Open the bundle, check its files, start its engine; `warm_up` is the caller's to call."""
+    """Open the bundle, check its files, start its engine; the caller runs `warm_up`."""
     manifest = read_manifest(bundle)
     limits = limits or EngineLimits()
     runtime = open_runtime(bundle, manifest, settings or RuntimeSettings())

@@ -1,8 +1,8 @@
-"""The metrics: one table, a recorder for the engine process, and the series a scrape shows.
+"""The metrics: one table, a recorder for the engine process, and the series that a scrape shows.
 
-Publishing a number may cost a message between processes, so the engine counts by itself and sends what changed once a
-second. Triton's histograms take one observation per message; ours are counted here and published as the three series that
-make a Prometheus histogram (`_bucket` with its `le`, `_sum`, `_count`), which `histogram_quantile` reads as usual.
+Publishing a number may cost a message between processes, so the engine counts by itself and sends the changes once a second.
+Triton's histograms take one observation per message; these are counted in the engine process and published as the three
+series of a Prometheus histogram (`_bucket` with its `le`, `_sum`, `_count`), which `histogram_quantile` reads as usual.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A family of numbers as Prometheus sees it."""
+    """A family of numbers in Prometheus."""
 
     name: str
     kind: Literal["counter", "gauge", "share"]
@@ -187,7 +187,7 @@ class _Tally:
 
 
 class Recorder:
-    """Counts in the engine process; `take_changes` returns what is new since the last time."""
+    """Counts in the engine process; `take_changes` returns what has changed since the last call."""
 
     def __init__(self) -> None:
         # Counters are 0 from the first report on: a rate over one that appears with its first event would miss it.

@@ -57,16 +57,16 @@ class Channel:
 
     @property
     def has_backlog(self) -> bool:
-        """Is something waiting for the other side to read?"""
+        """Whether something waits for the other side to read."""
         return bool(self._backlog)
 
     @property
     def backlog_bytes(self) -> int:
-        """How much is waiting for it."""
+        """How many bytes wait for the other side to read."""
         return self._backlog_bytes
 
     def send(self, frame: Frame) -> None:
-        """Send at once what the socket takes; the rest goes out with `flush`."""
+        """Send at once what the socket accepts; the rest is sent by `flush`."""
         with self._lock:
             is_first = not self._backlog
             self._line_up(frame)
@@ -74,12 +74,12 @@ class Channel:
                 self._write()
 
     def post(self, frame: Frame) -> None:
-        """Put a frame in line for the next `flush`: several then go out together, and wake the other side once."""
+        """Queue a frame for the next `flush`: several frames are then sent together and wake the other side once."""
         with self._lock:
             self._line_up(frame)
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it; much of it as long as the other side keeps reading."""
+        """Send the backlog as far as the socket accepts it; a large one for as long as the other side keeps reading."""
         with self._lock:
             for _ in range(_TIMES_AT_ONCE):
                 sent = self._write()
@@ -128,7 +128,7 @@ class Channel:
             self._backlog.extend(filter(None, pieces))
 
     def _write(self) -> int:
-        """As much of what waits as the socket takes; how many bytes that were."""
+        """Write as much of the backlog as the socket accepts; returns the number of bytes."""
         backlog = self._backlog
         if not backlog:
             return 0

@@ -1,6 +1,6 @@
-"""One message between two of our processes: a kind, a request number and parts of bytes.
+"""A message between two processes of a server: a kind, a request number and parts of bytes.
 
-    u32 bytes that follow · u8 kind · u64 request · u32 parts · (u32 length · bytes) for each part
+u32 bytes that follow · u8 kind · u64 request · u32 parts · (u32 length · bytes) for each part
 
 Nothing is pickled and nothing is evaluated: a part is text, a JSON object or little-endian numbers.
 """
@@ -80,7 +80,7 @@ class Frame(NamedTuple):
         return b"".join(self.pieces())
 
     def pieces(self) -> list[bytes]:
-        """What `encode` joins: an answer of megabytes is sent without another copy of it."""
+        """The byte strings that `encode` joins, so that an answer of megabytes is sent without another copy."""
         parts = self.parts
         size = _HEADER.size + _LENGTH.size * len(parts) + sum(map(len, parts))
         if size > MAX_FRAME_BYTES:
@@ -120,7 +120,7 @@ def targets_behind(strings: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], tuple
 
 
 class FrameReader:
-    """Turns the bytes of a stream into frames, however they were cut on the way."""
+    """Splits a byte stream into frames, wherever the stream was cut on the way."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

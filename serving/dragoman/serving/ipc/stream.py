@@ -15,7 +15,7 @@ _READ_BYTES = 1 << 16
 
 
 class FrameStream:
-    """What `Channel` is for threads, for asyncio."""
+    """`Channel` for asyncio."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -39,7 +39,7 @@ class FrameStream:
         return self._arrived.popleft()
 
     def send(self, frame: Frame) -> None:
-        """Frames to our own children are small; a child that does not read them is killed before they pile up."""
+        """Frames to child processes are small; a child that does not read them is killed before they pile up."""
         if not self._writer.is_closing():
             self._writer.write(frame.encode())
 

@@ -1,4 +1,4 @@
-"""Answers: what a text became, and the frames that bring it, or an error, to the caller."""
+"""Answers: the result of each text, and the frames that send it, or an error, to the caller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Second = Literal["replaced", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class SentenceCheck:
-    """What the omission guard found: why a sentence's translation was suspicious, and what became of a second one."""
+    """The omission guard's findings: why a translation was suspicious, and what became of a second one."""
 
     length_ratio: float
     coverage: float | None = None
@@ -58,12 +58,12 @@ class TextAnswer(NamedTuple):
 
     @property
     def written_characters(self) -> int:
-        """What a caller gets of it."""
+        """How many characters the caller gets."""
         return len(self.told) + sum([len(hypothesis.text) for hypothesis in self.hypotheses])
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """About how much memory it takes."""
         return (
             400
             + 120 * len(self.checks or ())
@@ -79,7 +79,7 @@ def translation_parts(answers: Sequence[TextAnswer], encoded_details: bytes) -> 
     flat: list[TextHypothesis] = []
     for answer in answers:
         flat += answer.hypotheses
-        # A text may have fewer hypotheses than its neighbours; the tensor is a rectangle, so empty ones fill it.
+        # A text may have fewer hypotheses than others; the tensor is a rectangle, so empty ones fill it.
         flat += (_NOTHING,) * (width - len(answer.hypotheses))
     return (
         encoded_details,
@@ -96,7 +96,7 @@ _NOTHING = TextHypothesis("", float("-inf"), 0)
 
 
 def details(model: str, version: str, request_id: str, texts: Sequence[tuple[TextAnswer, Timings, bool]]) -> bytes:
-    """DETAILS of the wire contract; of each text its answer, its timings and whether it was in the response cache."""
+    """DETAILS of the wire contract: for each text its answer, its timings and whether it was in the response cache."""
     told = ", ".join([_text_details(answer, timings, cached) for answer, timings, cached in texts])
     model, version, request_id = map(_JSON.encode, (model, version, request_id))
     return (
@@ -106,7 +106,7 @@ def details(model: str, version: str, request_id: str, texts: Sequence[tuple[Tex
 
 
 def _text_details(answer: TextAnswer, timings: Timings, cached: bool) -> str:
-    """JSON, written by hand: an encoder takes three times as long, of every answer."""
+    """JSON, written by hand: a JSON encoder takes three times as long, for every answer."""
     best = answer.hypotheses[0]
     first_token_s = timings.first_token_s or timings.total_s
     return (
@@ -118,7 +118,7 @@ def _text_details(answer: TextAnswer, timings: Timings, cached: bool) -> str:
 
 
 def with_details(answer: TextAnswer) -> TextAnswer:
-    """The answer with what DETAILS says of it beside its figures."""
+    """The answer with the optional fields of its DETAILS."""
     fields = [] if answer.checks is None else [_JSON.encode(_checked(answer.suspicious, answer.checks))[1:-1]]
     if answer.aligned:
         links = ", ".join(hypothesis.alignment or "[]" for hypothesis in answer.hypotheses)
@@ -132,12 +132,12 @@ def with_details(answer: TextAnswer) -> TextAnswer:
 
 
 def _checked(suspicious: int, checks: Sequence[SentenceCheck]) -> dict[str, object]:
-    """CHECK_FIELDS, of requests that ask for them."""
+    """CHECK_FIELDS, for requests with `on_suspicion`."""
     return {"suspicious": suspicious, "sentences": [dataclasses.asdict(check) for check in checks]}
 
 
 def _alternatives(answer: TextAnswer) -> dict[str, object]:
-    """ALTERNATIVES_FIELD, of requests that ask about places."""
+    """ALTERNATIVES_FIELD, for requests with `alternatives_at`."""
     if answer.alternatives_at is None:
         return {}
     return {ALTERNATIVES_FIELD: [None if one is None else _place(one) for one in answer.alternatives_at]}
@@ -149,7 +149,7 @@ def _place(found: Alternatives) -> dict[str, object]:
 
 
 def _number(score: float) -> str:
-    """JSON has no infinity, which is the score of a hypothesis that only forbidden tokens could make."""
+    """JSON has no infinity, which is the score of a hypothesis that contains a forbidden token."""
     return f"{score:.6f}" if math.isfinite(score) else "null"
 
 
@@ -163,7 +163,7 @@ class Replies:
         self._send = send
 
     def chunk(self, channel: Channel, number: int, text: str) -> None:
-        """A piece of a stream, when there is any text in it."""
+        """Send a piece of a stream, if there is any text in it."""
         if text:
             self._send(channel, Frame(Kind.CHUNK, number, (text.encode(), b"{}")))
 
@@ -171,7 +171,7 @@ class Replies:
         self._send(channel, Frame(Kind.ANSWER, number, parts))
 
     def failure(self, channel: Channel, number: int, error: Exception, request_id: str = "") -> None:
-        """What went wrong, as callers may know it; the rest goes to the log."""
+        """Send the error in the form that callers may see; the rest goes to the log."""
         failure = Failure.of(error)
         if failure.code is ErrorCode.INTERNAL:
             log_event(_log, logging.ERROR, "request failed", {"request_id": request_id, **cause_of(error)})

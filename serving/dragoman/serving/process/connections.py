@@ -1,4 +1,4 @@
-"""The engine process's sockets: its supervisor, its listening socket and the backends that came in through it."""
+"""The engine process's sockets: its supervisor, its listening socket and the backends that connected to it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class Connections:
-    """Everything that can be read or written, without ever waiting for one of them in particular."""
+    """All sockets to read from and write to, without ever waiting for a single one."""
 
     def __init__(self, supervisor: Channel, listens_at: Path, wakeup_fd: int | None = None) -> None:
-        """`wakeup_fd` can be read when there is something else to do than to receive."""
+        """`wakeup_fd` becomes readable when there is other work than receiving."""
         self.supervisor = supervisor
         self._listens_at = listens_at
         self._listening = _listen(listens_at)
@@ -36,9 +36,9 @@ class Connections:
         self._lost: list[Channel] = []
 
     def receive(self, timeout_s: float) -> list[tuple[Channel, Frame]]:
-        """What has arrived; waits for it no longer than `timeout_s`, and not while `wakeup_fd` can be read.
+        """The frames that have arrived; waits at most `timeout_s`, and not while `wakeup_fd` is readable.
 
-        A connection that breaks or sends what is no frame is closed.
+        A connection that breaks, or sends something that is no frame, is closed.
         """
         arrived: list[tuple[Channel, Frame]] = []
         for key, events in self._selector.select(timeout_s):
@@ -59,11 +59,11 @@ class Connections:
         return arrived
 
     def drop(self, channel: Channel) -> None:
-        """Close a connection whose other side does not keep to the protocol; `take_lost` will name it."""
+        """Close a connection whose other side violates the protocol; `take_lost` returns it."""
         self._lose(channel)
 
     def send(self, channel: Channel, frame: Frame) -> None:
-        """To a connection that may be closed (`take_lost` names it then); it goes out with `flush`."""
+        """Queue a frame for a connection, which may be closed (`take_lost` then returns it); `flush` sends it."""
         try:
             channel.post(frame)
         except ChannelClosed:
@@ -72,7 +72,7 @@ class Connections:
             self._posted.add(channel)
 
     def flush(self) -> None:
-        """Send what was posted in this turn; what a connection can't take yet follows when it can."""
+        """Send what was posted in this turn; what a connection does not accept yet is sent when it does."""
         posted, self._posted = self._posted, set()
         for channel in posted - self._writing:
             try:
@@ -91,7 +91,7 @@ class Connections:
 
     @property
     def has_backlog(self) -> bool:
-        """Is there anything that the other sides have not read yet?"""
+        """Whether there is anything that the other sides have not read yet."""
         return bool(self._writing)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Connections:
     def _accept(self) -> None:
         try:
             connected, _ = self._listening.accept()
-        except OSError as error:  # gone again, or too many open files
+        except OSError as error:  # disconnected again, or too many open files
             log_event(_log, logging.ERROR, "connection not accepted", {"reason": error.strerror})
             return
         channel = Channel(connected)
@@ -128,11 +128,11 @@ class Connections:
 
 def _listen(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)  # the socket is its owner's alone from its first moment
+    mask = os.umask(0o177)  # only the owner may connect, from the first moment
     try:
         listening.bind(str(path))
     finally:
         os.umask(mask)
     listening.listen()
-    listening.setblocking(False)  # who has gone again before `accept` must not be waited for
+    listening.setblocking(False)  # `accept` must not wait for a caller that has disconnected again
     return listening

@@ -1,4 +1,4 @@
-"""How much of the engine, and of the memory for texts that are split, one request may hold while others need it."""
+"""How much of the engine, and of the memory for split texts, one request may hold while others need it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _PART_OF_FREE = 2
 
 
 class FairShare:
-    """Rows and KV slots of the sequences that each request has in the engine, waiting or running, and the characters of its
-    texts that are split and not translated yet."""
+    """The rows and KV slots of the sequences that each request has in the engine, waiting or running, and the characters of
+    its texts that are split but not translated yet.
+    """
 
     def __init__(self, limits: EngineLimits) -> None:
         self._max_rows = limits.max_rows
@@ -37,18 +38,18 @@ class FairShare:
         self.planned_characters = 0
 
     def may_plan(self, characters: int) -> bool:
-        """Whether a text of this size may be split now; when no other one is, it always may."""
+        """Whether a text of this size may be split now; always true if no other one is."""
         if characters <= _SHORT_TEXT or not self.planned_characters:
             return True
         return characters <= (_MOST_PLANNED_CHARACTERS - self.planned_characters) // _PART_OF_FREE
 
     def note_planned(self, request: TranslationRequest, characters: int) -> None:
-        """So many characters of the request are split, or, when it is a negative number, translated."""
+        """Count characters of the request as split, or, if negative, as translated."""
         request.planned_characters += characters
         self.planned_characters += characters
 
     def has_room_for(self, request: TranslationRequest) -> bool:
-        """Whether the request may submit another sequence; its first one always may."""
+        """Whether the request may submit another sequence; always true for its first one."""
         if not request.sequences:
             return True
         request.waiting = [one for one in request.waiting if one.admitted_s is None and one in request.sequences]
@@ -58,19 +59,19 @@ class FairShare:
         return request.rows < _HELD_PER_FREE * free_rows and request.slots < _HELD_PER_FREE * free_slots
 
     def take(self, request: TranslationRequest, sequence: Sequence) -> None:
-        """The engine has the sequence now."""
+        """Count the sequence, which the engine has now."""
         request.sequences.add(sequence)
         request.waiting.append(sequence)
         self._change(request, sequence, 1)
 
     def release(self, request: TranslationRequest, sequence: Sequence) -> None:
-        """It has ended, or will at the engine's next step; nothing happens when it was released before."""
+        """The sequence has ended, or will at the next step; no effect if it was released before."""
         if sequence in request.sequences:
             request.sequences.remove(sequence)
             self._change(request, sequence, -1)
 
     def release_all(self, request: TranslationRequest) -> list[Sequence]:
-        """The request has ended: nothing is held for it. The sequences that the engine still has."""
+        """The request has ended: stop counting it. Returns the sequences that the engine still has."""
         held = list(request.sequences)
         for sequence in held:
             self.release(request, sequence)

@@ -1,4 +1,4 @@
-"""The glossaries of an engine process: those that the operator named, and those that come with requests."""
+"""The glossaries of an engine process: those of the operator, and those that come with requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GlossaryOption:
         if len(value) > MOST_TERMS_OF_A_REQUEST:
             raise InvalidRequest(f"option {name} has {len(value)} terms; it must be {self}")
         pairs = tuple(self._pair(name, pair) for pair in value)
-        glossary_of_pairs(pairs)  # refuses what contradicts itself
+        glossary_of_pairs(pairs)  # refuses contradictions
         return pairs
 
     def _pair(self, name: str, pair: object) -> Pair:
@@ -56,20 +56,20 @@ class GlossaryOption:
 
 
 class Glossaries:
-    """By name, as they were when the process started; those of requests are kept a while, because they come again."""
+    """Named glossaries, as they were when the process started. Those of requests are cached, because they come again."""
 
     def __init__(self, named: Mapping[str, Glossary]) -> None:
         self._named = dict(named)
         self._of_pairs = lru_cache(maxsize=16)(glossary_of_pairs)
 
     def check(self, value: GlossaryValue | None) -> None:
-        """InvalidRequest for a name that no glossary has."""
+        """InvalidRequest for the name of an unknown glossary."""
         if isinstance(value, str) and value not in self._named:
             known = ", ".join(sorted(self._named)) or "none"
             raise InvalidRequest(f"there is no glossary {shown(value)}; this server has: {known} (serve --glossary)")
 
     def of(self, value: GlossaryValue | None) -> Glossary | None:
-        """The glossary that a request asks for."""
+        """The glossary that a request names or contains."""
         if value is None:
             return None
         self.check(value)

@@ -1,4 +1,4 @@
-"""Work that is done in slices between decoder steps, fairly: tokenising a book must not hold up the sentence beside it."""
+"""Work that is done in slices between decoder steps: tokenising a book must not delay a sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORT_S = 0.001
 
 
 class Yield(Enum):
-    """Why a job stops for now."""
+    """Why a job pauses."""
 
     PAUSE = auto()
     """It goes on when the others have had their turn."""
@@ -23,7 +23,7 @@ class Yield(Enum):
 
 
 class Job:
-    """A piece of work as an iterator that yields after every small step; `fail` gets whatever it raises."""
+    """A piece of work as an iterator that yields after every small step; `fail` is called with what it raises."""
 
     __slots__ = ("cancelled", "fail", "steps", "taken_s")
 
@@ -35,10 +35,10 @@ class Job:
 
 
 class JobQueue:
-    """Jobs take turns, each one step at a time, for a bounded time in every turn of the loop.
+    """Jobs take turns, one step each, for a bounded time in every turn of the loop.
 
-    Short ones go first, so that nobody waits for a hundred long ones who have a step each before him; one step of a long one
-    is done in every turn in any case.
+    Short ones go first, so that they do not wait for a step of each of a hundred long ones; one step of a long one is done
+    in every turn in any case.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,15 +48,15 @@ class JobQueue:
         self.steps_done = 0
 
     def __len__(self) -> int:
-        """Jobs that could go on now."""
+        """The number of jobs that could continue now."""
         return len(self._short) + len(self._long)
 
     def add(self, job: Job) -> None:
-        """Put a job in line: a new one, or one that was parked."""
+        """Queue a job: a new one, or one that was parked."""
         (self._short if job.taken_s < _SHORT_S else self._long).append(job)
 
     def run(self, budget_s: float) -> None:
-        """Do steps for about `budget_s`, one at least. What a job raises ends that job and no other."""
+        """Do steps for about `budget_s`, at least one. An error of a job ends that job and no other."""
         now_s = self._clock()
         until_s, has_long_had_its_turn = now_s + budget_s, False
         while jobs := self._short or self._long:
@@ -68,7 +68,7 @@ class JobQueue:
             self._step(self._long.popleft(), now_s)
 
     def _step(self, job: Job, now_s: float) -> float:
-        """One step of a job that begins now; the time after it."""
+        """Do one step of a job; returns the time after it."""
         if job.cancelled:
             return now_s
         self.steps_done += 1

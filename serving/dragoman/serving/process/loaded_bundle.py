@@ -1,4 +1,4 @@
-"""A bundle, loaded and warm: everything the handlers need to know of it."""
+"""A loaded bundle after its first translations: everything that the handlers need of it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class LoadedBundle:
         return document._replace(start=len(language)) if language else document
 
     def _plan_at_once(self, text: str, options: RequestOptions) -> Document | None:
-        """What `plan` makes of one plain sentence, without the cost of looking for more; None of any other text."""
+        """The result of `plan` for one plain sentence, computed cheaply; None for any other text."""
         segmentation = options.split or self.manifest.segmentation
         if (
             (segmentation != "sentence" or options.format != "text" or options.glossary is not None or options.task_prefix)
@@ -115,7 +115,7 @@ class LoadedBundle:
         return Document((PlainBlock(text).part(0, len(text)),), _NO_GAPS)
 
     def plan_whole(self, text: str, options: RequestOptions) -> Document:
-        """The text as one part, as it is; InvalidRequest when it is longer than the model takes."""
+        """The text as one part, unchanged; InvalidRequest when it is longer than the model accepts."""
         language, measure = self._beginning(text, options)
         whole = text[len(language) :].strip()
         if not whole:
@@ -128,7 +128,7 @@ class LoadedBundle:
         return Document((Part(whole),), ("", ""), language + options.task_prefix)
 
     def _beginning(self, text: str, options: RequestOptions) -> tuple[str, Measure]:
-        """The language token that the text begins with, and the measure of what fits behind it and the task's prefix."""
+        """The language token that the text begins with, and the measure of what fits after it and after the task's prefix."""
         language = self.languages.leading_token(text)
         if language and options.target_language is not None:
             raise InvalidRequest(
@@ -141,7 +141,7 @@ class LoadedBundle:
         return Measure(self._count_tokens, self.manifest.dimensions.max_source_tokens - language_tokens, lead)
 
     def _protection(self, options: RequestOptions) -> Protection:
-        # What the caller has asked for in tokens stays where it is.
+        # What the caller requires as tokens is not moved.
         is_free = not (options.decoding.must_occur or options.decoding.prefix or options.prefix_text)
         return Protection(
             self.tokenizer,
@@ -166,14 +166,14 @@ class LoadedBundle:
         return options.language_tokens.wrap(self.tokenizer.encode(document.lead + part.text))
 
     def shortlist(self, document: Document, options: RequestOptions) -> int:
-        """The number of the list that the tokens of a document's translation are chosen from."""
+        """The number of the shortlist for a document's translation."""
         if not self.manifest.shortlists:
             return 0
         named = self.languages.leading_token(document.lead)
         return options.language_tokens.shortlist or self.languages.shortlist_behind(named)
 
     def choices(self, shortlist: int) -> int:
-        """How many tokens the list of this number has."""
+        """How many tokens the shortlist of this number has."""
         lists = list(self.manifest.shortlists.values())
         return lists[shortlist - 1] if shortlist else self.manifest.dimensions.choices
 
@@ -188,7 +188,7 @@ class LoadedBundle:
         return len(self.tokenizer.encode(text))
 
     def introduction(self) -> dict[str, Any]:
-        """What the supervisor receives: for the operator, and for the server's status."""
+        """The report to the supervisor: for the operator, and for the server's status."""
         manifest = self.manifest
         return {
             "model": manifest.model.name,
@@ -248,7 +248,7 @@ def _check_beam(manifest: Manifest, limits: EngineLimits) -> None:
 
 
 def engine_limits(options: EngineSettings, max_beam_size: int) -> EngineLimits:
-    """The engine's own limits with what the operator chose over them."""
+    """The engine's own limits, overridden by the operator's settings."""
     chosen = {
         "max_rows": options.max_batch,
         "max_queue_requests": options.max_queue,

@@ -1,4 +1,4 @@
-"""The engine process's one loop: receive, do a slice of the waiting work, step the engine, answer."""
+"""The loop of the engine process: receive, do a slice of the waiting work, step the engine, send answers."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _REQUESTS = _QUEUED | {Kind.ENCODE, Kind.DECODE}
 
 
 class EngineLoop:
-    """One thread does everything but the model's calls, so a step, an answer and a heartbeat never race.
+    """One thread does everything except the model's calls, so steps, answers and heartbeats never race.
 
-    Whatever one frame or one event raises is the end of that request or of that connection, never of the loop.
+    An error in one frame or event ends that request or that connection, never the loop.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class EngineLoop:
         self._orphaned = False
 
     def run(self) -> None:
-        """Serve until drained, or until its supervisor is gone."""
+        """Serve until drained, or until the supervisor has ended."""
         while not self._is_over():
             for channel, frame in self._connections.receive(self._timeout_s()):
                 self._receive(channel, frame)
@@ -142,7 +142,7 @@ class EngineLoop:
 
     def _pulse(self) -> dict[str, float]:
         open_requests, longest_step_s = self._requests.open_requests, round(self._engine.slowest_call_s, 4)
-        if self._engine.is_stuck:  # the supervisor must see that nothing moves, whatever else arrives
+        if self._engine.is_stuck:  # the supervisor must see that there is no progress, whatever else arrives
             open_requests = max(open_requests, 1)
         else:
             self._progress = self._engine.counters.steps + self._jobs.steps_done
@@ -162,11 +162,10 @@ class EngineLoop:
 
 
 class GarbageCollector:
-    """When the collector of reference cycles runs; what is loaded when this is made stays for good.
+    """Decides when the collector of reference cycles runs; objects that exist when this is created are never collected.
 
-    It looks at every object that is alive: beside forty pages of 100 kB that took 0.27 s, in which nobody's token was
-    decoded. Nothing that a request leaves behind is a cycle, so the collector is off, and only looks after what was not
-    thought of.
+    A collection visits every live object: with forty pages of 100 kB that took 0.27 s, during which no token was decoded.
+    Requests leave no cycles behind, so automatic collection is off; it runs only as a safeguard.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -177,7 +176,7 @@ class GarbageCollector:
         self._last_s = clock()
 
     def run(self, *, at_rest: bool) -> None:
-        """Collect if it is time: soon when there is nothing else to do, and seldom in any case."""
+        """Collect if it is due: soon when there is nothing else to do, and rarely in any case."""
         now_s = self._clock()
         if now_s - self._last_s >= (_COLLECT_AT_REST_S if at_rest else _COLLECT_S):
             self._last_s = now_s

@@ -1,4 +1,4 @@
-"""The engine's counters, turned into metrics once a second."""
+"""Turns the engine's counters into metrics once a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_S = 1.0
 
 
 class MetricsSampler:
-    """Compares the engine's counters with what they were the last time."""
+    """Compares the engine's counters with their last values."""
 
     def __init__(self, engine: Engine, recorder: metrics.Recorder) -> None:
         self._engine, self._recorder = engine, recorder
@@ -22,7 +22,7 @@ class MetricsSampler:
         self._due_s = 0.0
 
     def due_changes(self, cache_bytes: int) -> list[metrics.Change]:
-        """What has changed, when a sample is due; nothing otherwise."""
+        """The changes, when a sample is due; otherwise nothing."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return []

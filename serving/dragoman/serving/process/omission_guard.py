@@ -1,4 +1,4 @@
-"""Looks at every sentence of the requests that ask for it, and has suspicious ones translated once more."""
+"""The omission guard: checks every sentence of requests with `on_suspicion`, and has suspicious ones translated again."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["OmissionGuard"]
 
 
 class OmissionGuard:
-    """Judges sequences that have ended. `ends`: tokens that end a translation; `widest`: the beam the engine can decode."""
+    """Judges sequences that have ended. `ends`: tokens that end a translation; `widest`: the widest beam of the engine."""
 
     def __init__(self, ends: frozenset[int], widest: int, recorder: Recorder) -> None:
         self._ends, self._widest, self._recorder = ends, widest, recorder
 
     @staticmethod
     def bounded(decoding: DecodingOptions, source_tokens: int) -> DecodingOptions:
-        """The options of a part whose endless repetition ends early."""
+        """The options of a part with a lower length limit, so that endless repetition is stopped early."""
         most = longest_answer(source_tokens)
         if decoding.max_length <= most:
             return decoding
         return dataclasses.replace(decoding, max_length=max(most, decoding.min_length))
 
     def again(self, owner: PartOwner, sequence: Sequence) -> Sequence | None:
-        """The same source with other search settings, when its translation is suspicious and nobody has tried yet."""
+        """The same source with other search settings, if its translation is suspicious and this is the first one."""
         evidence = self._evidence(sequence)
         if owner.first is not None or not evidence.suspicions:
             return None
@@ -47,7 +47,7 @@ class OmissionGuard:
         )
 
     def chosen(self, owner: PartOwner, sequence: Sequence) -> tuple[Sequence, SentenceCheck]:
-        """The sequence whose hypotheses count, and what is told of it."""
+        """The sequence with the better hypotheses, and its report."""
         evidence, first = self._evidence(sequence), owner.first
         if first is None:
             if evidence.suspicions:
@@ -70,7 +70,7 @@ class OmissionGuard:
         return collect_evidence(self._source_tokens(sequence), target, best.finish == "eos", coverage)
 
     def _own_tokens(self, sequence: Sequence) -> tuple[int, int]:
-        """Where the text stands in a source, between language tokens and end token."""
+        """The tokens of the text itself within a source, between language tokens and end token."""
         around = self._around(sequence)
         end = len(sequence.source) - len(around.source_suffix)
         return len(around.source_prefix), end - (sequence.source[end - 1] in self._ends)

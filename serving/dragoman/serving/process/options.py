@@ -1,6 +1,6 @@
-"""The options of a request, from its JSON: one schema that every handler reads them with.
+"""The options of a request, from its JSON: one schema for all handlers.
 
-Types, ranges and lengths are checked before anything else looks at a value; an error names the option and what it may be.
+Types, ranges and lengths are checked before a value is used; an error names the option and the accepted values.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RequestOptions:
 
     @property
     def may_be_cached(self) -> bool:
-        """Long lists of tokens would fill the response cache with questions instead of answers."""
+        """Long lists of tokens would fill the response cache with keys instead of answers."""
         listed = len(self.decoding.prefix) + sum(map(len, self.decoding.bad_words)) + len(self.prefix_text)
         listed += len(self.task_prefix)
         if isinstance(self.glossary, tuple):
@@ -134,8 +134,8 @@ class OptionsReader:
         self._remembered = lru_cache(maxsize=256)(self._read)
 
     def read(self, raw: bytes) -> RequestOptions:
-        """The options in the JSON object `raw`; InvalidRequest names the first that can't be met."""
-        is_usual = len(raw) <= _MAX_REMEMBERED_BYTES and b"request_id" not in raw  # others are seldom the same twice
+        """The options in the JSON object `raw`; InvalidRequest names the first one that can not be met."""
+        is_usual = len(raw) <= _MAX_REMEMBERED_BYTES and b"request_id" not in raw  # longer ones seldom come again
         return self._remembered(raw) if is_usual else self._read(raw)
 
     def new_request_id(self) -> str:
@@ -143,7 +143,7 @@ class OptionsReader:
         return f"{self._id_prefix}{next(self._ids):08x}"
 
     def _read(self, raw: bytes) -> RequestOptions:
-        """As the caller wrote them."""
+        """The options as the caller gave them."""
         given = parse_object(raw, "OPTIONS", self._limits.max_options_bytes) if raw else {}
         refuse_unknown(given, self.schema)
         own: dict[str, Any] = {name: kind.read(name, given[name]) for name, kind in self._own.items() if name in given}
@@ -167,7 +167,7 @@ class OptionsReader:
         )
 
     def _decoding(self, given: Mapping[str, object], usual: DecodingOptions) -> DecodingOptions:
-        """What this server and this model can do; more than that is refused, never quietly cut."""
+        """The search options; those beyond the limits of this server or model are refused, never silently reduced."""
         if not given and usual is self.defaults:
             return usual
         options = from_mapping(given, usual) if given else usual
@@ -184,7 +184,7 @@ class OptionsReader:
 
 
 def parse_object(raw: bytes, name: str, max_bytes: int) -> dict[str, Any]:
-    """The JSON object in the tensor `name`; its size is checked before it is parsed, its values are not checked at all."""
+    """The JSON object in the tensor `name`; its size is checked before it is parsed, its values are not checked."""
     if len(raw) > max_bytes:
         raise InvalidRequest(f"{name} has {len(raw)} bytes; this server takes {max_bytes}")
     try:

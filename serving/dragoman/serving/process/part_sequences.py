@@ -1,4 +1,4 @@
-"""From a part of a text to the engine's sequence, and from an ended sequence to the part's translation."""
+"""Makes the engine's sequence of a part, and the part's translation of an ended sequence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["PartSequences"]
 
 
 class PartSequences:
-    """Of one bundle."""
+    """The sequences of one bundle."""
 
     def __init__(self, bundle: LoadedBundle, recorder: Recorder) -> None:
         self._bundle, self._tokenizer = bundle, bundle.tokenizer
@@ -33,7 +33,7 @@ class PartSequences:
         self._guard = OmissionGuard(bundle.ends, bundle.widest_beam, recorder)
 
     def plan(self, request: TranslationRequest, text: TextState) -> Iterator[None]:
-        """Split a text into its parts; a pause after every bit of work."""
+        """Split a text into its parts; yields after every bit of work."""
         if text.target is not None:
             document = self._scoring.plan(text.text, text.target, request.options)
         else:
@@ -61,7 +61,7 @@ class PartSequences:
             decoding,
             priority=options.priority,
             deadline_s=request.deadline_s,
-            stream=request.wants_stream and options.on_suspicion != "retry",  # what was sent can't be taken back
+            stream=request.wants_stream and options.on_suspicion != "retry",  # text that was sent can't be withdrawn
             arrived_s=request.arrived_s,
             owner=owner,
             request=request,
@@ -70,15 +70,15 @@ class PartSequences:
         )
 
     def again(self, owner: PartOwner, sequence: Sequence) -> Sequence | None:
-        """Where a translation is suspicious: the sequence for a second one."""
+        """The sequence for a second translation, if the first one is suspicious."""
         return self._guard.again(owner, sequence)
 
     def score(self, owner: PartOwner, sequence: Sequence) -> None:
-        """A target was scored: it is the sequence's hypothesis."""
+        """A target was scored: make it the sequence's hypothesis."""
         owner.text.scored_tokens = self._scoring.take(sequence, owner.target_name)
 
     def take(self, owner: PartOwner, sequence: Sequence) -> Generator[Yield, None, str]:
-        """Put a part's hypotheses into its text; the best one. A pause between the links of one and those of the next."""
+        """Put a part's hypotheses into its text and return the best one. Yields between the alignments of two hypotheses."""
         request, text, position, _ = owner
         check = None
         if request.options.on_suspicion != "ignore":
@@ -92,7 +92,7 @@ class PartSequences:
         return text.take(position, sequence, self._tokenizer.decode, check, links)
 
     def _forcing(self, options: RequestOptions, text: TextState, part: Part) -> Forcing | None:
-        """What is asked about a translation once it is there."""
+        """The forced decoding that the translation needs."""
         links = options.alignment or part.needs_links
         alternatives = options.num_alternatives if text.asked is not None and text.asked.are_open else 0
         measures_coverage = options.on_suspicion != "ignore" and self._bundle.engine.can_force
@@ -113,7 +113,7 @@ class PartSequences:
         return request.decoding[position > 0]
 
     def _links(self, owner: PartOwner, sequence: Sequence) -> Iterator[tuple[Link, ...]]:
-        """Of each hypothesis; in characters of the part and of its translation."""
+        """The links of each hypothesis, in characters of the part and of its translation."""
         document, around = owner.text.document, owner.request.options.language_tokens
         lead, text = len(document.lead), document.parts[owner.position].text
         own = self._tokenizer.source_spans(document.lead + text)

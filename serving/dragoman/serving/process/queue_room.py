@@ -1,4 +1,4 @@
-"""The room in the engine's queue, as the Triton backends know it: they refuse by themselves what would not fit."""
+"""Tells the Triton backends how much room the engine's queue has, so that they refuse by themselves what would not fit."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Backend:
 
 
 class QueueRoom:
-    """Under overload most requests are refused, and a refusal must not wait for the decoder step that runs.
+    """Under overload most requests are refused, and a refusal must not wait for the current decoder step.
 
-    A backend counts the requests that it sends. It is told how many of them had been read and how many more there was
-    room for then, so it knows at every moment whether another one would fit, whatever is on its way. A backend that
-    believes in room for half a long queue is told nothing new while there is that much. Of a short queue it is told
-    everything: a few requests at once are more than half of it.
+    A backend counts the requests that it sends. The engine tells it how many of them it had read, and how many more fitted
+    at that time, so the backend knows at every moment whether another request would fit, including those on their way. While
+    there is room for half of a long queue, a backend that believes in at least as much is told nothing new. For a short
+    queue it is told every change: a few simultaneous requests are more than half of it.
     """
 
     def __init__(self, places: int, send: Callable[[Channel, Frame], None]) -> None:
@@ -52,7 +52,7 @@ class QueueRoom:
             backend.read += 1
 
     def publish(self, places: int, retry_after_s: float) -> None:
-        """Tell those that know something else, where it matters."""
+        """Tell the backends whose information is outdated, if that matters."""
         for channel, backend in self._backends.items():
             last = backend.read + places
             believed = places if backend.last is None else backend.last - backend.read

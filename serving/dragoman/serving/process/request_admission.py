@@ -1,4 +1,4 @@
-"""What a request must pass before anything is done for it: its options and sizes, and the room that there is for it."""
+"""The checks before any work is done for a request: its options, its sizes, and whether there is room for it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _LOOKUPS = 4
 
 
 class ProbeNotNeeded(Overloaded):
-    """The answer to the supervisor's ping: the engine works."""
+    """The answer to the supervisor's probe when the engine is obviously working."""
 
 
 class RequestAdmission:
-    """Knows what is open, and which of it has no place in the engine's queue yet."""
+    """Knows the open requests, and which of them are not in the engine's queue yet."""
 
     def __init__(
         self, bundle: LoadedBundle, cache: ResponseCache[TextAnswer], metrics: RequestMetrics, jobs: JobQueue
@@ -53,12 +53,12 @@ class RequestAdmission:
         self._entering: set[TranslationRequest] = set()  # they will take a place in the engine's queue
 
     def queue_room(self) -> tuple[int, float]:
-        """How many more requests can be read now, and the seconds after which others may come."""
+        """How many more requests can be read now, and the seconds after which a refused caller may retry."""
         places, retry_after_s = self._engine.queue_room(len(self._entering))
         return (places or (_LOOKUPS if len(self._cache) else 0)), retry_after_s
 
     def admit(self, channel: Channel, frame: Frame, arrived_s: float, wants_details: bool) -> TranslationRequest:
-        """The request in a TRANSLATE, STREAM or SCORE frame, when it can be met and there is room for it."""
+        """The request in a TRANSLATE, STREAM or SCORE frame, if it is valid and there is room for it."""
         options = self._bundle.options.read(frame.parts[1])
         texts, targets = frame.parts[2:], tuple[bytes, ...]()
         if frame.kind is Kind.SCORE:
@@ -96,7 +96,7 @@ class RequestAdmission:
     def _check_room(self, request: TranslationRequest) -> None:
         if request.is_probe and (self._engine.busy or len(self._jobs)):
             raise ProbeNotNeeded("busy with real requests, which proves as much", 1.0)
-        is_long = request.size_bytes > BYTES_PER_STEP  # short ones are few enough: they need a place in the queue
+        is_long = request.size_bytes > BYTES_PER_STEP  # short ones are limited by the queue
         if is_long and self._open_bytes + request.size_bytes > _MAX_OPEN_BYTES and self._open:
             raise Overloaded("too much text is waiting to be translated", 1.0)
         try:
@@ -114,7 +114,7 @@ class RequestAdmission:
 
 
 def check_sizes(raw: Sequence[bytes], limits: Limits, noun: str = "text") -> None:
-    """InvalidRequest for too many texts or too many bytes; looks at no byte of them. `noun` is what they are called."""
+    """InvalidRequest for too many texts or too many bytes; reads none of the bytes. `noun` is what they are called."""
     if not raw:
         raise InvalidRequest(f"{noun.upper()} is empty: send at least one {noun}")
     if len(raw) > limits.max_texts:
@@ -142,7 +142,7 @@ def check_hypotheses_size(size_bytes: int, hypotheses: int, limits: Limits) -> N
 
 
 def check_answer_size(size_bytes: int, limits: Limits) -> None:
-    """InvalidRequest for an answer of so many bytes: what stands between sentences is in every hypothesis of a text."""
+    """InvalidRequest for an answer of so many bytes: the text between sentences is part of every hypothesis."""
     if size_bytes > limits.max_answer_bytes:
         raise InvalidRequest(
             f"the answer would have more than {limits.max_answer_bytes} bytes; send fewer texts at a time, or ask for fewer "
@@ -151,7 +151,7 @@ def check_answer_size(size_bytes: int, limits: Limits) -> None:
 
 
 def read_text(raw: bytes, number: int, count: int, noun: str = "text") -> str:
-    """Text `number` of `count`; InvalidRequest says what is wrong with it and does not repeat it."""
+    """Text `number` of `count`; InvalidRequest says what is wrong with it without repeating it."""
     which = _which(number, count, noun)
     try:
         text = raw.decode("utf-8")

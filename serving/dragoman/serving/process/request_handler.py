@@ -1,4 +1,4 @@
-"""Requests for translations: admitted, split into parts, handed to the engine, put together, answered."""
+"""Requests for translations: admitted, split into parts, decoded by the engine, joined and answered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONG_CHARACTERS = 1 << 14
 
 
 class RequestHandler:
-    """Every request gets exactly one last answer, whatever handling it raises."""
+    """Every request gets exactly one final answer, whatever error handling it raises."""
 
     def __init__(self, bundle: LoadedBundle, recorder: Recorder, replies: Replies, jobs: JobQueue) -> None:
         self._bundle, self._recorder, self._replies, self._jobs = bundle, recorder, replies, jobs
@@ -47,7 +47,7 @@ class RequestHandler:
         self._parts = PartSequences(bundle, recorder)
         self._share = FairShare(bundle.engine.limits)
         self._requests: dict[tuple[Channel, int], TranslationRequest] = {}
-        self._parked: dict[TranslationRequest, None] = {}  # they have their share; the longest parked first
+        self._parked: dict[TranslationRequest, None] = {}  # they hold their share of the engine; the longest parked first
 
     @property
     def open_requests(self) -> int:
@@ -55,7 +55,7 @@ class RequestHandler:
 
     @property
     def planned_characters(self) -> int:
-        """Of texts that are split and not translated yet."""
+        """The characters of texts that are split but not translated yet."""
         return self._share.planned_characters
 
     @property
@@ -65,7 +65,7 @@ class RequestHandler:
     # Requests of the Triton backend.
 
     def queue_room(self) -> tuple[int, float]:
-        """How many more requests can be read now, and the seconds after which others may come."""
+        """How many more requests can be read now, and the seconds after which a refused caller may retry."""
         return self._admission.queue_room()
 
     def count_refused(self, count: int) -> None:
@@ -73,7 +73,7 @@ class RequestHandler:
         self._metrics.refused("overloaded", count)
 
     def translate(self, channel: Channel, frame: Frame) -> None:
-        """A TRANSLATE, STREAM or SCORE frame: check what costs nothing to check, and put it in line."""
+        """A TRANSLATE, STREAM or SCORE frame: do the cheap checks, and queue it."""
         arrived_s, wants_details = read_arrival(frame)
         if (channel, frame.request) in self._requests:
             raise ServeError(f"request number {frame.request} is in use on this connection")
@@ -93,7 +93,7 @@ class RequestHandler:
             self._fail(request, Cancelled("the caller went away"))
 
     def forget(self, channel: Channel) -> None:
-        """A connection has gone, and all its callers with it."""
+        """A connection was closed: drop the requests of all its callers."""
         for request in [request for request in self._requests.values() if request.channel is channel]:
             self._end(request)
             self._metrics.ended(request, "cancelled")
@@ -101,7 +101,7 @@ class RequestHandler:
     # What a request does between decoder steps.
 
     def _steps_in_time(self, request: TranslationRequest, deadline_s: float) -> Iterator[Yield]:
-        """The engine looks after the deadlines of what it has; until then we do."""
+        """Check the deadline until the engine has the request, which checks it from then on."""
         for step in self._steps(request):
             yield step
             if time.monotonic() >= deadline_s:
@@ -166,7 +166,7 @@ class RequestHandler:
         return True
 
     def resume_parked(self) -> None:
-        """After a step of the engine: requests that may hold more of it go on."""
+        """After a step of the engine: resume requests that may now hold more of it."""
         for request in list(itertools.islice(self._parked, _RESUMED_PER_TURN)):
             del self._parked[request]
             if request.job is not None and self._share.has_room_for(request):
@@ -177,7 +177,7 @@ class RequestHandler:
     # What the engine reports.
 
     def handle(self, event: Progress | Finished) -> None:
-        """Something has happened to a part of a text."""
+        """Handle an event of the engine about a part of a text."""
         part = event.sequence.owner
         if not isinstance(part, PartOwner):
             return  # not ours
@@ -195,7 +195,7 @@ class RequestHandler:
         request, text = part.request, part.text
         if request.ended:
             return
-        if sequence.error is not None:  # raised here, it would hold on to the sequence
+        if sequence.error is not None:  # if it was raised here, its traceback refers to the sequence
             self._fail(request, sequence.error)
             return
         if text.target is not None:
@@ -208,7 +208,7 @@ class RequestHandler:
             self._jobs.add(Job(steps, lambda error: self._fail(request, error)))
 
     def _taken(self, part: PartOwner, sequence: Sequence) -> Iterator[Yield]:
-        """A part is back, and its text when it was the last."""
+        """A part is done, and its text if it was the last one."""
         request, text = part.request, part.text
         best = yield from self._parts.take(part, sequence)
         if request.ended:
@@ -222,13 +222,13 @@ class RequestHandler:
         self._take_answer(request, text)
 
     def _is_translated_again(self, part: PartOwner, sequence: Sequence) -> bool:
-        """A suspicious sentence goes to the engine once more, in the place that it has just left."""
+        """Submit a suspicious sentence again, in the place that its first translation has just left."""
         if (again := self._parts.again(part, sequence)) is None:
             return False
         try:
             self._engine.submit(again)
         except Overloaded:
-            return False  # what there is must do
+            return False  # the first translation has to do
         self._share.take(part.request, again)
         return True
 
@@ -280,14 +280,14 @@ class RequestHandler:
             self._metrics.refused(outcome_of(error))
 
     def _end(self, request: TranslationRequest) -> None:
-        """Nothing of the request is left here or, after the next step, in the engine."""
+        """Release everything that belongs to the request here and, at the next step, in the engine."""
         request.ended = True
         self._admission.release(request)
         self._requests.pop((request.channel, request.number), None)
         self._parked.pop(request, None)
         if request.job is not None:
             request.job.cancelled = True
-            request.job = None  # it holds on to the request: without the collector none would go
+            request.job = None  # it refers to the request: a cycle, and no collector runs
         request.waiting.clear()
         for sequence in self._share.release_all(request):
             self._engine.cancel(sequence)

@@ -1,4 +1,4 @@
-"""What requests for translations add to the metrics and to the log."""
+"""The metrics and log lines of requests for translations."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class RequestMetrics:
                 self._recorder.count(metrics.TERMS, label="used" if is_met else "missed")
 
     def text_done(self, request: TranslationRequest, text: TextState) -> None:
-        """The very figures of DETAILS: a long text waits once, not once for each of its sentences."""
+        """The same figures as in DETAILS: a long text is counted once, not once per sentence."""
         if (timings := text.timings) is not None and not request.is_probe:
             self._recorder.observe(metrics.QUEUE_SECONDS, timings.queue_s)
             self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, timings.first_token_s or timings.total_s)
 
     def _count_pair(self, request: TranslationRequest) -> None:
-        """Every pair is a series for good: a model of 200 languages has 40,000, of which a monitor wants a few."""
+        """Every pair is a permanent series: of the 40,000 of a model with 200 languages, only a limited number is counted."""
         pair = request.options.language_pair
         if not pair:
             return

@@ -1,4 +1,4 @@
-"""A request for translations in the engine process: its texts, their parts, and what has come back of them."""
+"""A request for translations in the engine process: its texts, their parts, and the results so far."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class TextState:
-    """One text: the document it was split into, what is back of its parts, and at last its answer. `target`: to score.
+    """One text: the document that it was split into, the translated parts, and finally its answer. `target`: a translation
+    to score.
 
-    Parts are detokenised and joined as they come back, so that a text of thousands does not end in a long pause.
+    Parts are detokenised and joined as they come back, so that a text of thousands does not end with a long pause.
     """
 
     def __init__(self, text: str, target: str | None = None) -> None:
@@ -55,7 +56,7 @@ class TextState:
         self._aligned = False
 
     def plan(self, document: Document, num_hypotheses: int) -> None:
-        """These are the parts; nothing of them is back."""
+        """Set the parts, none of which is translated yet."""
         self.document, self._num_hypotheses = document, num_hypotheses
 
     def take(
@@ -66,8 +67,9 @@ class TextState:
         check: SentenceCheck | None = None,
         links: Sequence[tuple[Link, ...]] = (),
     ) -> str:
-        """A part is back; its best translation. `check` is what the omission guard found, `links` are those of each
-        hypothesis."""
+        """A part is translated; returns its best translation. `check`: the omission guard's finding, `links`: those of each
+        hypothesis.
+        """
         if check is not None:
             self._suspicious += bool(check.suspicions)
             if len(self._checks) < _MOST_CHECKS:
@@ -94,7 +96,7 @@ class TextState:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all parts are back."""
+        """Whether all parts are done."""
         return self._joined == len(self.document.parts)
 
     def finish(self, arrived_s: float) -> TextAnswer:
@@ -143,7 +145,7 @@ class TextState:
 
 
 def _together(one: Timings, other: Timings) -> Timings:
-    """Of a text whose parts took these; each was timed from the arrival of the whole request."""
+    """The timings of a text from those of its parts; each is counted from the arrival of the request."""
     return Timings(
         queue_s=min(one.queue_s, other.queue_s),
         first_token_s=min(one.first_token_s or one.total_s, other.first_token_s or other.total_s),
@@ -202,7 +204,7 @@ class TranslationRequest:
 
 
 class PartOwner(NamedTuple):
-    """The owner of a sequence: which part of which text of which request it is."""
+    """The owner of a sequence: the part of a text of a request."""
 
     request: TranslationRequest
     text: TextState

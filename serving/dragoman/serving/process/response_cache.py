@@ -1,4 +1,4 @@
-"""Answers that were given before: a bounded cache, least recently used out first."""
+"""The response cache: earlier answers, bounded, least recently used first out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _V = TypeVar("_V")
 
 
 class ResponseCache(Generic[_V]):
-    """Bounded by bytes. It lives and dies with the engine process, so the bundle need not be part of a key."""
+    """Bounded by bytes. It exists only within an engine process, so the bundle need not be part of a key."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -37,7 +37,7 @@ class ResponseCache(Generic[_V]):
         return entry[0]
 
     def put(self, key: Hashable, value: _V, size_bytes: int) -> None:
-        """Remember `value`; what no longer fits is forgotten, a value that never fits is not kept at all."""
+        """Remember `value`; what no longer fits is dropped, and a value that never fits is not kept."""
         if size_bytes > self._max_bytes:
             return
         if key in self._entries:

@@ -1,4 +1,4 @@
-"""Translations that a caller has already: the model reads them and tells how probable they are."""
+"""Scores of given translations: the model reads them and returns how probable they are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def options_of_scores(options: RequestOptions) -> RequestOptions:
-    """The options of a request with targets; InvalidRequest for those that make no sense with them. No score is cached."""
+    """The options of a request with targets; InvalidRequest for options that do not apply to them. Scores are not cached."""
     if senseless := sorted(options.named - _OPTIONS):
         raise InvalidRequest(
             f"{', '.join(senseless)} makes no sense with TARGET: a target is scored as it is, nothing is searched or split"
@@ -53,9 +53,9 @@ class Scoring:
         return document._replace(parts=(part._replace(restore=lambda *_: Restored(target, ())),))
 
     def forcing(self, target: str, which: str, options: RequestOptions) -> tuple[DecodingOptions, Forcing]:
-        """What the engine is asked. A forced first token is a part of the target, as in the loss of its training."""
+        """The forced decoding of a target. A forced first token is a part of the target, as in the training loss."""
         first, decoding = options.decoding.forced_bos, DecodingOptions(decoder_start=options.decoding.decoder_start)
-        # Longer texts have more tokens than the model takes: no time is spent on finding out how many.
+        # Longer texts have more tokens than the model accepts, so they are not tokenised.
         own = [] if len(target) > longest_text(self._most) else self._tokenizer.encode_target(target)
         tokens = (*(() if first is None else (first,)), *own, self._end)
         if not own and len(target) <= longest_text(self._most):
@@ -66,7 +66,7 @@ class Scoring:
         return decoding, Forcing(targets=(tokens,))
 
     def take(self, sequence: engine.Sequence, which: str) -> str:
-        """A target has been read: `sequence` gets it as its hypothesis. Its tokens for DETAILS, as JSON."""
+        """A target has been read: make it the hypothesis of `sequence`. Returns its tokens for DETAILS, as JSON."""
         if len(sequence.forced) != 1:
             raise ServerError(f"{len(sequence.forced)} scores of one target")
         (found,) = sequence.forced

@@ -1,4 +1,4 @@
-"""Client-driven decoding as the wire has it: open a session, step it, turn its tokens into text, close it."""
+"""Client-driven decoding on the wire: open a session, step it, turn its tokens into text, close it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dragoman.wire import WIRE_VERSION
 
 __all__ = ["SessionHandler"]
 
-_PAUSE_S = 2.0  # longer than any caller thinks between two steps
+_PAUSE_S = 2.0  # longer than any caller needs between two steps
 _NOTHING = (struct.pack("<II", 0, 0), b"", b"", b"")
 _DECODE_PARTS = 4
 _MAX_NAME_BYTES = 256
@@ -56,9 +56,9 @@ class _Owner(NamedTuple):
 
 
 class SessionHandler:
-    """Answers ENCODE and DECODE. Their texts and tokens are worked on in slices, their model calls are the engine's.
+    """Answers ENCODE and DECODE frames. Texts and tokens are processed in slices; the engine makes the model calls.
 
-    A session's name on the wire starts with this process's `key`, by which backends find the way back to it.
+    A session's name on the wire begins with this process's `key`, by which backends find the process.
     """
 
     def __init__(self, bundle: LoadedBundle, key: str, replies: Replies, jobs: JobQueue) -> None:
@@ -73,7 +73,7 @@ class SessionHandler:
 
     @property
     def in_use(self) -> bool:
-        """Is a client in the middle of a decoding? A session that is not stepped is not worth waiting for."""
+        """Whether a client is in the middle of a decoding. A drain does not wait for a session that is not stepped."""
         return len(self._sessions) > 0 and time.monotonic() - self._used_at_s < _PAUSE_S
 
     def encode(self, channel: Channel, frame: Frame) -> None:
@@ -89,7 +89,7 @@ class SessionHandler:
         self._begin(channel, frame, self._decode(channel, frame))
 
     def handle(self, reply: SessionReply) -> None:
-        """The engine has done a call."""
+        """The engine has finished a call."""
         owner = reply.call.owner
         if not isinstance(owner, _Owner):
             return  # not ours
@@ -123,7 +123,7 @@ class SessionHandler:
         options = bundle.options.read(frame.parts[1])
         check_sizes(raw, bundle.settings.limits)
         _check_server_options(options)
-        options = dataclasses.replace(options, placeholders=False, capitals=False)  # the caller puts nothing back
+        options = dataclasses.replace(options, placeholders=False, capitals=False)  # the caller restores nothing
         prefix = [
             *options.decoding.prefix,
             *(bundle.tokenizer.encode_target(options.prefix_text) if options.prefix_text else ()),
@@ -227,7 +227,7 @@ class SessionHandler:
 
 
 def _paused(plan: Generator[None, None, Document]) -> Generator[Yield, None, Document]:
-    """A plan whose pauses are those of a job."""
+    """A plan whose pauses are the job's."""
     while True:
         try:
             next(plan)
@@ -238,7 +238,7 @@ def _paused(plan: Generator[None, None, Document]) -> Generator[Yield, None, Doc
 
 
 def _check_server_options(options: RequestOptions) -> None:
-    """InvalidRequest for what needs the search to run in the server."""
+    """InvalidRequest for options that need the search to run in the server."""
     if options.alignment:
         raise InvalidRequest("alignment=true needs the search of the server; leave it out, or decode there")
     if options.alternatives_at:
