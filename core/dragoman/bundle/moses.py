@@ -84,7 +84,7 @@ class Moses:
 
 
 def _tokenizer(language: str) -> Any:  # noqa: ANN401
-    """A tokenizer with its sets of letters precomputed: the original builds a set of all Unicode letters for every `a.b.`."""
+    """A tokenizer with precomputed sets of letters; the original builds one of all Unicode letters for every `a.b.`."""
     tokenizer = _sacremoses().MosesTokenizer(language)
     letters, small = frozenset(tokenizer.IsAlpha), frozenset(tokenizer.IsLower)
     tokenizer.isanyalpha = lambda text: not letters.isdisjoint(text)

@@ -181,7 +181,7 @@ class DecodingBatch:
     # The quantum.
 
     def run_quantum(self, max_steps: int, longest: Longest, clock: Callable[[], float]) -> None:
-        """Encode the newcomers, then decode one token in every row at each step, until the engine has something to do."""
+        """Encode the new sequences, then decode one token in every row per step, until the engine has something to do."""
         quantum, began_s = self._quantum, clock()
         now_s = began_s
         try:

@@ -166,7 +166,7 @@ class ForcedDecoding:
         return max(len(self._work) // _WAITING_PER_SLICE, 1)
 
     def run_quantum(self, max_steps: int, longest: Longest, clock: Callable[[], float]) -> None:
-        """Slices of the requests in turn, until the time is up."""
+        """Run slices of the requests in turn, until the time is up."""
         began_s, steps = clock(), 0
         with self._runtime.computing:
             while (sequence := self._next()) is not None:

@@ -1,4 +1,4 @@
-"""The interface of the runtime, which computes the graphs for the engine. dragoman.serving.runtime has the implementations."""
+"""The interface of the runtime, which computes the graphs. dragoman.serving.runtime has the implementations."""
 
 from __future__ import annotations
 

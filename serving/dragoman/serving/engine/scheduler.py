@@ -100,9 +100,7 @@ class Scheduler:
                     sequence.admitted_s = now
 
     def make_room(self, batch: DecodingBatch) -> None:
-        """Reserve slots for the batch's next steps; if memory is short, the latest sequences are preempted and restart
-        later.
-        """
+        """Reserve slots for the batch's next steps; if memory is short, preempt the latest sequences."""
         if not batch.is_full:
             return
         batch.grow()
@@ -115,9 +113,7 @@ class Scheduler:
         self._release()
 
     def note(self, batch: DecodingBatch, quantum: Quantum) -> None:
-        """Record what a batch did: whether new sequences that could have joined still wait for others, and the time of
-        encoding.
-        """
+        """Record what a batch did: steps for which new sequences still waited, and the time of encoding."""
         if len(self.waiting) and quantum.rows < batch.share * batch.width:
             batch.held += quantum.steps
         self._encode_budget.note(quantum.encoded_slots, quantum.encode_s)

@@ -128,7 +128,7 @@ class LoadedBundle:
         return Document((Part(whole),), ("", ""), language + options.task_prefix)
 
     def _beginning(self, text: str, options: RequestOptions) -> tuple[str, Measure]:
-        """The language token that the text begins with, and the measure of what fits after it and after the task's prefix."""
+        """The language token that the text begins with, and the measure of what fits after it and the task's prefix."""
         language = self.languages.leading_token(text)
         if language and options.target_language is not None:
             raise InvalidRequest(

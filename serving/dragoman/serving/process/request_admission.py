@@ -36,7 +36,7 @@ _LOOKUPS = 4
 
 
 class ProbeNotNeeded(Overloaded):
-    """The answer to the supervisor's probe when the engine is obviously working."""
+    """Refuses the supervisor's probe while real requests are in progress, which prove as much."""
 
 
 class RequestAdmission:

@@ -70,7 +70,7 @@ class RequestMetrics:
             self._recorder.observe(metrics.FIRST_TOKEN_SECONDS, timings.first_token_s or timings.total_s)
 
     def _count_pair(self, request: TranslationRequest) -> None:
-        """Every pair is a permanent series: of the 40,000 of a model with 200 languages, only a limited number is counted."""
+        """Each pair is a permanent series, and 200 languages have 40,000 pairs: those beyond a limit are "other"."""
         pair = request.options.language_pair
         if not pair:
             return

@@ -1,4 +1,4 @@
-"""From what tokens look at to links between words: characters of a text and of its translation."""
+"""From attention to links between words, in characters of a text and of its translation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SHARE = 0.35
 
 
 class SpannedText(NamedTuple):
-    """A text, and where each of its tokens stands in it."""
+    """A text and the span of each of its tokens."""
 
     text: str
     spans: Sequence[Span]
 
 
 def links_between(source: SpannedText, target: SpannedText, alignment: npt.NDArray[np.float32]) -> tuple[Link, ...]:
-    """`alignment` (target tokens, source tokens). Links are in the order of the target's words."""
+    """The links for `alignment` (target tokens, source tokens), in the order of the target's words."""
     source_words, target_words = _words(source), _words(target)
     if not source_words or not target_words:
         return ()
@@ -36,7 +36,7 @@ def links_between(source: SpannedText, target: SpannedText, alignment: npt.NDArr
 
 
 def _membership(words: Sequence[_Word], tokens: int) -> npt.NDArray[np.float32]:
-    """(tokens, words): 1 for the tokens of each word."""
+    """(tokens, words): 1 where a token belongs to a word."""
     found = np.zeros((tokens, len(words)), np.float32)
     found[[token for word in words for token in word.tokens], [at for at, word in enumerate(words) for _ in word.tokens]] = (
         1.0
@@ -54,7 +54,7 @@ class _Word(NamedTuple):
 
 
 def _words(side: SpannedText) -> list[_Word]:
-    """Tokens side by side that spell one word; in scripts without spaces, and of signs, each token is one."""
+    """Groups of adjacent tokens that spell a word; in scripts without spaces, and of punctuation, each token alone."""
     words: list[_Word] = []
     for token, (first, last_end) in enumerate(side.spans):
         piece = side.text[first:last_end]
@@ -76,7 +76,7 @@ def _go_together(left: str, right: str) -> bool:
 
 
 def _is_letter(character: str) -> bool:
-    """Of a word; not of a script that writes words without spaces between them."""
+    """Whether it is a letter of a script that separates words by spaces."""
     if unicodedata.category(character)[0] not in "LMN":
         return character in "'’_"
     code = ord(character)

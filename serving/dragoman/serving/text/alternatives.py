@@ -1,7 +1,7 @@
-"""What else could stand at a place of a translation: the tokens that the model finds most probable there.
+"""Alternatives: the tokens that the model finds most probable at a position of a translation.
 
-A place is a character of the whole translation. The token that it belongs to was chosen after all tokens before it; those
-that the model finds most probable behind the same tokens are its alternatives, and it is one of them as a rule.
+A position is a character of the whole translation. The token that it belongs to was chosen after all tokens before it; the
+most probable tokens after the same beginning are its alternatives, and usually it is one of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ tell which token wrote what are asked once for each token, which takes the squar
 
 
 class _Decodes(Protocol):
-    """What is needed of a tokenizer."""
+    """The part of a tokenizer that is needed here."""
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
@@ -28,7 +28,7 @@ class _Decodes(Protocol):
 
 
 class ReadTarget(NamedTuple):
-    """A part's translation as the model has read it: of each token its log-probability and the best ones in its place."""
+    """A part's translation after forced decoding: for each token its log-probability and the best ones at its position."""
 
     tokens: tuple[int, ...]
     log_probs: Sequence[float]
@@ -37,7 +37,7 @@ class ReadTarget(NamedTuple):
 
 
 class AlternativeToken(NamedTuple):
-    """What it stands for, with the space before it, and its log-probability."""
+    """The text of a token, with the space before it, and its log-probability."""
 
     token: int
     text: str
@@ -46,7 +46,9 @@ class AlternativeToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Of the token translation[start:end]. `prefix`: those before it in its sentence, which is text[slice(*source)]."""
+    """Alternatives for the token translation[start:end]. `prefix`: the tokens before it in its sentence, which is
+    text[slice(*source)].
+    """
 
     start: int
     end: int
@@ -58,7 +60,9 @@ class Alternatives:
 
 
 class AskedPlaces:
-    """The places that a caller asks about in one text. They are found as its parts are joined, so that nothing is kept."""
+    """The positions in one text whose alternatives were requested. They are looked up while parts are joined, so nothing is
+    kept.
+    """
 
     def __init__(self, places: Sequence[int], tokenizer: _Decodes) -> None:
         self._places, self._tokenizer = places, tokenizer
@@ -68,12 +72,14 @@ class AskedPlaces:
 
     @property
     def are_open(self) -> bool:
-        """Whether parts that are not joined yet may be asked about."""
+        """Whether positions may lie in parts that are not joined yet."""
         return bool(self._open)
 
     def look(self, start: int, length: int, source: Span, target: ReadTarget | None) -> None:
-        """The next part's translation is translation[start:start + length], and `source` its source; without `target` it
-        has no tokens of its own in the translation, because something was put back into it."""
+        """Look up positions in the next part: its translation is translation[start:start + length], its source `source`.
+
+        Without `target` it has no tokens of its own in the translation, because something was put back into it.
+        """
         here = sorted(place for place in self._open if place < start + length)
         self._open.difference_update(here)
         self._end = None
@@ -84,11 +90,11 @@ class AskedPlaces:
         for at, span in enumerate(spans):
             if own := [place for place in here if span[0] <= place < span[1]]:
                 self._found.update(dict.fromkeys(own, self._alternatives(at, span, texts[at], source, target)))
-        if self._open:  # a place behind the text is its end
+        if self._open:  # a position beyond the text stands for its end
             self._end = self._alternatives(len(spans) - 1, spans[-1], texts[-1], source, target)
 
     def answers(self) -> tuple[Alternatives | None, ...]:
-        """For each place, when all parts are joined; None where no token stands."""
+        """The alternatives at each position, once all parts are joined; None where no token stands."""
         return tuple(self._found.get(place, self._end if place in self._open else None) for place in self._places)
 
     def _alternatives(self, at: int, span: Span, text: str, source: Span, target: ReadTarget) -> Alternatives:
@@ -119,8 +125,9 @@ def _spans(start: int, texts: Sequence[str]) -> Iterator[Span]:
 
 
 def token_texts(tokenizer: _Decodes, tokens: Sequence[int]) -> list[str]:
-    """What each token stands for, with the space before it; joined they are the text. Special tokens have none, and of
-    tokens that share a character the last one has it."""
+    """The text of each token, with the space before it; joined they are the text. Special tokens have no text, and if tokens
+    share a character the last one has it.
+    """
     texts: list[str] = []
     for begin in range(0, len(tokens), _WINDOW):
         start, end = max(begin - _MARGIN, 0), min(begin + _WINDOW + _MARGIN, len(tokens))

@@ -1,8 +1,9 @@
-"""Translated attributes: how their texts, which stand inside tags, are parts of a document like any other.
+"""Translated attributes: their texts, which stand inside tags, become parts of the document like any other text.
 
-A tag may stand in the middle of a part, and its attributes are translated for themselves. So the text of an attribute comes
-before the block that its tag stands in, between two marks, and the tag refers to it. `AttributeTexts` reads what was joined
-and puts the texts where they are referred to. The marks are lone surrogates: no text that was received can have one.
+A tag may stand in the middle of a part, and its attributes are translated as texts of their own. So the text of an attribute
+is placed before the block of its tag, between two marks, and the tag contains a reference to it. `AttributeTexts` reads the
+joined document and puts the texts where the references are. The marks are lone surrogates, which no received text can
+contain.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ _MARK = re.compile(f"[{_OPENING}{_REFERENCE}]([0-9]+){_END}|{_CLOSING}")
 
 
 def opening(name: int) -> str:
-    """What follows is the text of attribute `name`."""
+    """The mark before the text of attribute `name`."""
     return f"{_OPENING}{name}{_END}"
 
 
 def closing() -> str:
-    """The end of the text of an attribute."""
+    """The mark after the text of an attribute."""
     return _CLOSING
 
 
 def reference(name: int) -> str:
-    """Where the text of attribute `name` belongs."""
+    """The reference that is replaced by the text of attribute `name`."""
     return f"{_REFERENCE}{name}{_END}"
 
 
@@ -45,7 +46,7 @@ class AttributeTexts:
 
     @property
     def is_open(self) -> bool:
-        """Whether what follows is the text of an attribute."""
+        """Whether the text of an attribute follows."""
         return self._open is not None
 
     def placed(self, chunk: str) -> str:

@@ -1,4 +1,4 @@
-"""The attributes of a tag, in HTML and in XML: where they end, which of them are texts, and which ask for something.
+"""The attributes of a tag, in HTML and XML: where they end, which ones are texts, and which ones have a meaning here.
 
 Read as the HTML standard's tokenizer reads them: anything is accepted, in one pass.
 """
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\W\d_]")
 
 @dataclass(slots=True)
 class Attributes:
-    """Of one tag: its name, where it ends (behind the >; -1 where nothing ends it), and what it says."""
+    """The attributes of one tag: its name, its end (after the >; -1 if nothing ends it), and the relevant values."""
 
     name: str
     end: int = -1
@@ -40,7 +40,7 @@ class Attributes:
 
     @property
     def asks_to_be_kept(self) -> bool:
-        """translate="no", or the class that translation services agree on."""
+        """Whether it has translate="no", or the class that translation services recognise."""
         return (
             self.asked.get("translate", self.asked.get("its:translate", "")).strip().lower() == "no"
             or self.asked.get("translatable", "").strip().lower() == "false"
@@ -51,7 +51,7 @@ class Attributes:
 def read_attributes(
     source: str, tag: int, start: int, style: Style = HTML_ATTRIBUTE, unescape: Callable[[str], str] = html.unescape
 ) -> Generator[None, None, Attributes]:
-    """Of the tag whose < is at `tag` and whose name begins at `start`."""
+    """The attributes of the tag whose < is at `tag` and whose name begins at `start`."""
     name = _NAME.match(source, start)
     found = Attributes("" if name is None else name.group())
     at = start if name is None else name.end()
@@ -84,7 +84,7 @@ def read_attributes(
 
 
 def is_attribute_text(source: str, begin: int, end: int) -> bool:
-    """Whether there are words in it, and not a document's worth."""
+    """Whether it contains words, and is not as long as a document."""
     return end - begin <= _MOST_CHARACTERS and _WORD.search(source, begin, end) is not None
 
 

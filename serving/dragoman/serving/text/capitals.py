@@ -1,6 +1,6 @@
-"""Sentences in capitals: read by the model as normal ones, and put back into capitals.
+"""Sentences in capitals: translated in normal spelling, and put back into capitals.
 
-Most models have seen few of them and translate them badly. A single word in capitals is left alone, and so are acronyms.
+Most models have seen few of them and translate them badly. Single words in capitals are not changed, nor are acronyms.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DOTTED = frozenset({"tr", "az"})
 
 
 class Capitals:
-    """For one pair of languages, in BCP 47; None where it is not known."""
+    """Rules for one pair of languages, in BCP 47; None for an unknown language."""
 
     def __init__(self, source_language: str | None = None, target_language: str | None = None) -> None:
         source, target = _primary(source_language), _primary(target_language)
@@ -33,11 +33,13 @@ class Capitals:
 
     @staticmethod
     def may_be_in(text: str) -> bool:
-        """Whether a text can have such a sentence: quickly seen of most that have none."""
+        """Whether a text may contain such a sentence: a quick check that excludes most texts."""
         return _TWO_CAPITALS.search(text) is not None
 
     def lowered(self, text: str, spared: Sequence[tuple[int, int]] = ()) -> str | None:
-        """A sentence in capitals as it is usually written, with as many characters; None of any other. `spared` stays."""
+        """A sentence in capitals in normal spelling, with the same number of characters; None for any other. `spared` is not
+        changed.
+        """
         own = _without(text, spared) if spared else text
         if not own.isupper():
             return None
@@ -58,7 +60,7 @@ class Capitals:
         return "".join(characters)
 
     def raised(self, text: str) -> str:
-        """A translation in capitals."""
+        """The translation in capitals."""
         return (text.replace("i", "İ") if self._writes_dotted else text).upper()
 
     @staticmethod
@@ -74,7 +76,7 @@ class Capitals:
 
 
 def _without(text: str, spared: Sequence[tuple[int, int]]) -> str:
-    """The text with spaces in the place of what is spared."""
+    """The text with the spared characters replaced by spaces."""
     pieces, done = list[str](), 0
     for start, end in spared:
         pieces += (text[done:start], " " * (end - start))

@@ -1,4 +1,4 @@
-"""What a text is planned as: blocks of running text, the parts of them to translate, and the source between them."""
+"""The plan of a text: blocks of running text, the parts of them to translate, and the source between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LETTER = re.compile(r"[^\W\d_]")
 
 
 class Restored(NamedTuple):
-    """What stands for a part in the joined text, and where in it the translation is."""
+    """The text that replaces a part in the joined text, and where in it the translation is."""
 
     text: str
     stretches: Sequence[Stretch]
@@ -33,10 +33,10 @@ Restore = Callable[[str, Sequence[Link]], Restored]
 class Part(NamedTuple):
     """A stretch of text that is one source of the model.
 
-    `decoding`: DecodingOptions of this part alone, over those of the request. `restore` gets the translation; without it
-    the translation is what is joined. It gets links only if `needs_links`, which costs a pass through the decoder.
-    `places`: where its characters stand in the request's text; none where nobody asks. `terms`: words of the translation
-    that may have to go to another place of it.
+    `decoding`: DecodingOptions of this part alone, which override those of the request. `restore` gets the translation;
+    without it the translation itself is joined. It gets links only if `needs_links`, which costs forced decoding. `places`:
+    where the part's characters are in the request's text; None if that is not needed. `terms`: words of the translation that
+    may have to be moved.
     """
 
     text: str
@@ -47,20 +47,20 @@ class Part(NamedTuple):
     terms: PartTerms | None = None
 
     def options(self, of_request: DecodingOptions) -> DecodingOptions:
-        """What the search of this part is asked for."""
+        """The options of this part's search."""
         return dataclasses.replace(of_request, **self.decoding) if self.decoding else of_request  # type: ignore[arg-type]
 
     @property
     def is_edited(self) -> bool:
-        """Whether something else than the translation, as far as it is known, may be what is joined."""
+        """Whether the joined text may differ from the translation."""
         return self.restore is not None or self.terms is not None
 
     def restored(self, translation: str, links: Sequence[Link] = ()) -> str:
-        """What stands for the part in the joined text."""
+        """The text that replaces the part in the joined text."""
         return self.aligned(translation, links)[0]
 
     def aligned(self, translation: str, links: Sequence[Link]) -> tuple[str, tuple[Link, ...]]:
-        """The same, and the links between it and the request's text, where its places are known."""
+        """The same, with the links between it and the request's text if its places are known."""
         if self.terms is not None:
             translation, links = self.terms.in_place(translation, links)
         restored = None if self.restore is None else self.restore(translation, links)
@@ -73,7 +73,7 @@ class Part(NamedTuple):
 
     @property
     def source(self) -> Span:
-        """Where it stands in the request's text."""
+        """The part's range in the request's text."""
         return (self.places[0].place, self.places[-1].place + self.places[-1].extent) if self.places else (0, 0)
 
 
@@ -82,31 +82,30 @@ class Block(Protocol):
 
     @property
     def text(self) -> str:
-        """What is split and translated."""
+        """The text to split and translate."""
 
     def has_words(self, start: int, end: int) -> bool:
-        """Whether there is anything to translate in text[start:end]: a letter that stands in the source, too."""
+        """Whether text[start:end] has anything to translate: a letter that is also in the source."""
 
     def part(self, start: int, end: int) -> Part:
-        """The part that is text[start:end]; it knows how to restore what belongs there."""
+        """The part text[start:end]; it knows how to restore what was taken out of it."""
 
     def unchanged(self, start: int, end: int) -> Iterable[str]:
-        """The source of text[start:end], for a stretch that is not translated: in its place in the order of the parts.
-
-        In pieces, of which none takes long to make.
+        """The source of text[start:end], which is not translated; called in order with `part`. In pieces that take little
+        time each.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A text as its format sees it: one gap more than blocks."""
+    """A text as its format reads it: one gap more than blocks."""
 
     blocks: tuple[Block, ...]
     gaps: tuple[str, ...]
 
 
 class PlainBlock(NamedTuple):
-    """Text with nothing in it but words."""
+    """Text that consists of words only."""
 
     text: str
 

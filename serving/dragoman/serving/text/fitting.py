@@ -1,4 +1,4 @@
-"""How a stretch of text that is longer than the model takes becomes pieces that are not."""
+"""Splits a stretch of text that is longer than the model accepts into pieces that are not."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PER_CALL = 40
 
 
 def longest_text(max_tokens: int) -> int:
-    """Characters. What is longer has more tokens than these, so it need not be tokenised."""
+    """In characters: a longer text certainly has more tokens than these, so it need not be tokenised."""
     return max(1024, _LONGEST_TOKEN * max_tokens)
 
 
 class Measure:
-    """How many tokens stretches of text have, behind the `lead` that every part needs."""
+    """Counts the tokens of stretches of text after the `lead` that every part needs."""
 
     def __init__(self, count_tokens: Callable[[str], int], max_tokens: int, lead: str = "") -> None:
         self.max_tokens = max_tokens
@@ -51,17 +51,17 @@ class Measure:
         return self._measured(piece) <= self.max_tokens
 
     def tokens(self, piece: str) -> int:
-        """Tokens of the piece itself; more than there is room for when it is far too long."""
+        """Tokens of the piece itself; a number above the limit when it is far too long."""
         if len(piece) > self._longest:
             return self.room + 1
         return self._measured(piece) - self._around
 
     def note_part(self, characters: int) -> None:
-        """A part of so many characters is drawn up, which takes as long as tokenising some of them does."""
+        """A part of so many characters is created, which takes as long as tokenising some of them."""
         self._since_pause += characters + _PER_CALL
 
     def is_pause_due(self) -> bool:
-        """Whether much has been tokenised since this was last true."""
+        """Whether much has been tokenised since this last returned true."""
         if self._since_pause < _CHARACTERS_BETWEEN_PAUSES:
             return False
         self._since_pause = 0
@@ -79,12 +79,12 @@ class Measure:
 def pieces(
     measure: Measure, text: str, span: _Span, language: str | None = None, *, is_sentence: bool = True
 ) -> Iterator[_Span | None]:
-    """Split a span of `text` at the strongest marks that do; neighbours stay together where they fit. None is a pause."""
+    """Split a span of `text` at the strongest marks possible; neighbours stay together where they fit. None is a pause."""
     yield from _Pieces(measure, text, language).split(*span, 1 if is_sentence else 0)
 
 
 class _Pieces:
-    """One text that is split."""
+    """One text that is being split."""
 
     def __init__(self, measure: Measure, text: str, language: str | None) -> None:
         self._measure, self._text, self._language = measure, text, language
@@ -124,7 +124,7 @@ class _Pieces:
             yield from sentence_spans(self._text, self._language, start, end)
 
     def _fitting(self, together: Sequence[_Span]) -> Iterator[_Span]:
-        """These as one piece; as two if together they have more tokens than each for itself, which is rare."""
+        """These as one piece; as two if together they have more tokens than separately, which is rare."""
         if not together:
             return
         if len(together) == 1 or self._measure.fits(self._text[together[0][0] : together[-1][1]]):

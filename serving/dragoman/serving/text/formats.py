@@ -1,4 +1,4 @@
-"""The formats that a text may have, as blocks to translate."""
+"""The formats of texts, each read into blocks to translate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONG = 100
 def blocks_of(
     text: str, text_format: TextFormat, protection: Protection, *, translates_attributes: bool = False
 ) -> Generator[None, None, Blocks]:
-    """The blocks of a text; yields where a caller with other things to do should do them."""
+    """The blocks of a text; yields so that the caller can do other work."""
     if text_format == "text":
         return Blocks(((yield from protection.block(Draft.of_text(text))),), ("", ""))
     tokens = yield from _READERS[text_format](text)
@@ -47,7 +47,7 @@ def blocks_of(
 
 
 def _draft(marked: MarkedText, *, knows_places: bool) -> Draft:
-    """Any white space is one space, as browsers show it, unless it means something."""
+    """White space is collapsed into one space, as browsers show it, unless it is significant."""
     style = marked.style
     draft = Draft(write=style.write, knows_places=knows_places)
     places: dict[int, int] = {}  # of items among the draft's tags

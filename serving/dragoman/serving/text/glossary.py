@@ -1,9 +1,9 @@
-"""Terms that a translation must use, or must not: read from TSV or from a request, and found in a text.
+"""Glossaries: terms that a translation must or must not contain, read from TSV or from a request, and found in a text.
 
 A term is found as whole words, the longest first; in scripts without spaces anywhere. A term in lower case also matches at
-the beginning of a sentence and in capitals; one with capitals matches as it is written. A translation is used as it is
-written, and one that ends in ~ with any ending. Finding is linear: terms are a tree
-of words, of a bounded depth, that is followed from each word of the text.
+the beginning of a sentence and in capitals; a term with capitals matches as it is written. A translation is used as it is
+written, or with any ending if it ends in ~. The search for terms is linear: terms form a tree of words, of bounded depth,
+that is followed from each word of the text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True)
 class _Node:
-    """After some words of a term: what may follow, and the terms that end here, by the way they are written."""
+    """A node of the tree after some words of a term: words that may follow, and terms that end here, by spelling."""
 
     following: dict[str, _Node] = field(default_factory=dict)
     terms: dict[str, _Term] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Match:
 
 
 class Glossary:
-    """Terms of one direction of translation. It does not change once it is made."""
+    """The terms of one direction of translation. Immutable."""
 
     def __init__(self, pairs: Iterable[tuple[str, Pair]]) -> None:
         """Pairs of source and target, each with the name of its place for messages; InvalidRequest names the place."""
@@ -126,7 +126,7 @@ class Glossary:
 
 
 def _as_written(terms: dict[str, _Term], found: str) -> _Term | None:
-    """The term for these words, written in this way: as it is, or one in lower case."""
+    """The term for these words in this spelling: as it is, or one in lower case."""
     exact = " ".join(found.split())
     return terms.get(exact) or next(
         (term for term in terms.values() if term.source == term.source.lower() and _is_capitalised(found, term.source)), None
@@ -134,13 +134,13 @@ def _as_written(terms: dict[str, _Term], found: str) -> _Term | None:
 
 
 def _is_capitalised(found: str, source: str) -> bool:
-    """Station, Railway station or RAILWAY STATION for a term in lower case; white space may differ."""
+    """Whether it is a term in lower case, written with an initial capital or in capitals; white space may differ."""
     words, own = "".join(found.split()), "".join(source.split())
     return words.lower() == own and (words == own or words.isupper() or words[1:] == own[1:] or found.istitle())
 
 
 def _match(term: _Term, text: str, start: int, end: int) -> Match:
-    """The target is in capitals for a term in capitals."""
+    """The match of a term; the target is in capitals if the term is."""
     target, found = term.target, text[start:end]
     if target is None:
         return Match(start, end, None, tuple(term.forbidden))

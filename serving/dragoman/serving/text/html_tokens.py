@@ -1,8 +1,8 @@
 """HTML as tokens: where tags, comments and texts begin and end, as the HTML standard's tokenizer finds them.
 
-Only places matter here: whatever is not translated must come out byte for byte, which a tree does not tell (and Python's own
-`html.parser` takes minutes for a hundred thousand characters that nobody closes). One pass, no way back: linear, and without
-recursion. Nothing is an error: what is not finished at the end is kept as it is.
+Only positions matter here: everything that is not translated must be reproduced byte for byte, which a tree can't do (and
+Python's own `html.parser` takes minutes for a hundred thousand unclosed tags). One pass without backtracking: linear, and
+without recursion. Nothing is an error: what is unfinished at the end is kept as it is.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def html_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
 
 
 def _text(raw: str) -> Generator[None, None, MarkupToken]:
-    """A text of many entities is read in pieces; none goes on across an &."""
+    """A text with many entities is read in pieces; no piece crosses an &."""
     pieces, start = [], 0
     while (end := raw.find("&", start + _CHARACTERS_BETWEEN_PAUSES)) >= 0:
         pieces.append(html.unescape(raw[start:end]))
@@ -70,7 +70,7 @@ def _text(raw: str) -> Generator[None, None, MarkupToken]:
 
 
 def _token(source: str, at: int) -> Generator[None, None, MarkupToken | None]:
-    """What begins with the < at this place."""
+    """The token that begins with the < at this position."""
     following = source[at + 1 : at + 3]
     if following[:1].isascii() and following[:1].isalpha():
         return (yield from _opened(source, at))
@@ -104,13 +104,13 @@ def _opened(source: str, at: int) -> Generator[None, None, MarkupToken]:
 
 
 def _behind(source: str, mark: str, start: int) -> int:
-    """Behind the next `mark`; the end of the source where there is none."""
+    """The position after the next `mark`; the end of the source without one."""
     found = source.find(mark, start)
     return len(source) if found < 0 else found + len(mark)
 
 
 def _raw_end(source: str, start: int, name: str) -> int:
-    """Where the end tag of an element without elements begins."""
+    """Where the end tag of a raw text element begins."""
     if name == "plaintext":  # nothing ends it
         return len(source)
     found = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(source, start)

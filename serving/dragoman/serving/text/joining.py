@@ -1,4 +1,4 @@
-"""The translations of a text's parts, joined as the source stood, and what its score is."""
+"""Joins the translations of a text's parts with the source between them, and computes the text's score."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["JoinedHypothesis", "TextHypothesis"]
 
 
 class TextHypothesis(NamedTuple):
-    """One translation of a part or of a whole text; `tokens` counts those of all its parts."""
+    """One translation of a part or of a whole text; `tokens` is the sum over all parts."""
 
     text: str
     score: float
@@ -23,7 +23,7 @@ class TextHypothesis(NamedTuple):
 
 
 class JoinedHypothesis:
-    """One hypothesis of a text, as it grows."""
+    """One hypothesis of a text while its parts are added."""
 
     __slots__ = ("_attributes", "_length", "_links", "_only_score", "_pieces", "_tokens", "_weighted")
 
@@ -36,7 +36,7 @@ class JoinedHypothesis:
         self._only_score: float | None = None
 
     def add(self, part: TextHypothesis, gap: str, source_start: int = 0) -> None:
-        """The next part, and what stands behind it; links count the source's characters from `source_start`."""
+        """Add the next part and the gap after it; links count characters of the source from `source_start`."""
         is_attribute = self._attributes.is_open
         text = self._attributes.placed(part.text)
         if part.links and not is_attribute:  # where an attribute will stand is not known yet
@@ -51,7 +51,7 @@ class JoinedHypothesis:
 
     @property
     def length(self) -> int:
-        """Characters so far."""
+        """The number of characters so far."""
         return self._length
 
     def whole(self) -> TextHypothesis:
@@ -61,7 +61,7 @@ class JoinedHypothesis:
 
 
 def _shifted(links: Sequence[Link], shifts: Sequence[tuple[int, int]]) -> Sequence[Link]:
-    """Links into a text to which something was added."""
+    """Links adjusted to a text to which something was added."""
     if not shifts:
         return links
 

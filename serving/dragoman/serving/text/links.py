@@ -1,4 +1,4 @@
-"""Which characters of a translation come from which of its source."""
+"""Links: which characters of a translation correspond to which characters of its source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Link:
         return f"[{self.source_start}, {self.source_end}, {self.target_start}, {self.target_end}]"
 
     def moved(self, source: int, target: int) -> Link:
-        """The same words in texts that begin so many characters earlier."""
+        """The same link for texts that begin this many characters earlier."""
         return Link(
             self.source_start + source, self.source_end + source, self.target_start + target, self.target_end + target
         )

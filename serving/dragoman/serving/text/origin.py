@@ -1,4 +1,4 @@
-"""Where a block's parts stand in the request's text, which has tags, entities and what stand-ins take the place of."""
+"""Where a block's parts are in the request's text, which also has tags, entities, and what stand-ins replace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Origin", "Replaced"]
 
 
 class Replaced(NamedTuple):
-    """block[at : at + length], a stand-in with the spaces that it was given, is draft[start:end]."""
+    """block[at : at + length], a stand-in with the spaces that were added to it, is draft[start:end]."""
 
     at: int
     length: int
@@ -20,7 +20,7 @@ class Replaced(NamedTuple):
 
 
 class Origin:
-    """Of one block. A *draft* is its text before stand-ins. Parts are asked for from left to right."""
+    """The origin of one block. A *draft* is its text before stand-ins. Parts are requested from left to right."""
 
     def __init__(self, draft: str, stretches: Sequence[Stretch], replaced: Sequence[Replaced]) -> None:
         self._places = Places(draft, stretches)

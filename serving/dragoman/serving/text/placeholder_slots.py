@@ -1,7 +1,7 @@
-"""Where in a translation the stand-ins of placeholders are, and which placeholder belongs to which.
+"""Finds the stand-ins of placeholders in a translation, and which placeholder each one stands for.
 
-A search that is made to write stand-ins can still write one twice, put an ending behind it, or begin with the wrong one; a
-search that can't be made to may leave them out. What comes of this has every placeholder exactly once and unaltered.
+A constrained search can still write a stand-in twice, add an ending, or begin with the wrong one; an unconstrained search
+may leave them out. In the result every placeholder occurs exactly once and unaltered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Atom(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """translation[start:end] is replaced by `raw`; `atom` is its number, -1 for what is only taken away."""
+    """translation[start:end] is replaced by `raw`; `atom` is its number, -1 for text that is only removed."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class _Found(NamedTuple):
 def filled_slots(
     source: str, atoms: Sequence[Atom], translation: str, links: Sequence[Link], placing: Placing
 ) -> list[Slot]:
-    """From left to right, without overlaps: every atom once."""
+    """The slots from left to right, without overlaps: every atom exactly once."""
     if not atoms:
         return []
     waiting: dict[str, deque[int]] = defaultdict(deque)
@@ -81,7 +81,7 @@ def filled_slots(
 def _put_missing(
     slots: list[Slot], missing: Sequence[int], atoms: Sequence[Atom], translation: str, placing: Placing
 ) -> None:
-    """What the model has not written goes where it stood: behind the atom before it, and before the next."""
+    """Atoms that the model has not written go where they stood: after the atom before them, and before the next one."""
     taken = [(slot.start, slot.end) for slot in slots]
     placed = sorted((slot.atom, slot.start, slot.end) for slot in slots if slot.atom >= 0)
     numbers = [number for number, _, _ in placed]
@@ -99,7 +99,7 @@ def _put_missing(
 
 
 def _found(translation: str, words: dict[str, deque[int]]) -> list[_Found]:
-    """All stand-ins in the translation, and what is glued to them."""
+    """All stand-ins in the translation, with the letters attached to them."""
     pattern = re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
     matches = list(pattern.finditer(translation))
     starts = {match.start() for match in matches}
@@ -117,7 +117,7 @@ def _found(translation: str, words: dict[str, deque[int]]) -> list[_Found]:
 
 
 def _named(source: str, atoms: Sequence[Atom], kept: Sequence[_Found], missing: set[int]) -> list[int]:
-    """By the words that the model has written; atoms that share a word keep their order."""
+    """Match atoms by the words that the model has written; atoms with the same word keep their order."""
     numbers: dict[str, deque[int]] = defaultdict(deque)
     for number, atom in enumerate(atoms):
         if number not in missing:
@@ -126,7 +126,9 @@ def _named(source: str, atoms: Sequence[Atom], kept: Sequence[_Found], missing: 
 
 
 def _in_right_order(named: list[int], kept: Sequence[_Found], atoms: Sequence[Atom], links: Sequence[Link]) -> Sequence[int]:
-    """As written, if the attention says the same of all that have changed places; otherwise in the order of the source."""
+    """The order as written if the attention confirms it for all atoms that have changed places; otherwise that of the
+    source.
+    """
     in_order = sorted(named)
     for number, expected, one in zip(named, in_order, kept, strict=True):
         if number == expected or atoms[number].raw == atoms[expected].raw:
@@ -143,14 +145,14 @@ def _in_right_order(named: list[int], kept: Sequence[_Found], atoms: Sequence[At
 
 
 def _apart(raw: str, text: str, one: _Found, *, is_joined: bool) -> str:
-    """With a space to a word that goes on where the stand-in stood, or to another placeholder before it."""
+    """Separated by a space from a word that continues at the stand-in, and from a placeholder before it."""
     behind = " " if (following := _LETTERS.match(text, one.end)) and following.end() - one.end > _LONGEST_ENDING else ""
     before = " " if is_joined or (one.start and _LETTERS.match(text[one.start - 1])) else ""
     return before + raw + behind
 
 
 def _spaced(raw: str, text: str, at: int, *, is_joined: bool) -> str:
-    """`raw` with a space to what stands beside text[at], or to the placeholder before it."""
+    """`raw` with a space if text[at] or the placeholder before it would touch it."""
     before = " " if is_joined or (at and not text[at - 1].isspace()) else ""
     after = " " if at < len(text) and not text[at].isspace() and text[at].isalnum() else ""
     return before + raw + after

@@ -1,7 +1,8 @@
-"""What a text has that is no words: links, addresses, variables, codes and quantities, which must come out as they went in.
+"""Placeholders: links, addresses, variables, codes and quantities, which must appear in the translation unchanged.
 
-Each is replaced by a *stand-in* before the text is translated, a word that the model copies (`stand_ins`),
-which the search is made to generate; then it is put back (`slots`). So the model need not know the characters of a link.
+Each is replaced by a *stand-in* before the text is translated, a word that the model copies (`stand_ins`) and that the
+search is constrained to generate; afterwards it is put back (`placeholder_slots`). So the model need not know the characters
+of a link.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ _SPACED_LETTERS = re.compile(r"[0-9A-Za-z\u00c0-\u024f\u0370-\u058f]{0,40}")
 
 
 def may_have_placeholders(text: str) -> bool:
-    """False only of a text without any: quickly seen."""
+    """A quick check; False only if the text certainly has none."""
     return _BEGINS_ONE.search(text) is not None
 
 
 def placeholder_spans(text: str, tags: Set[int] = frozenset()) -> Iterator[tuple[int, int] | None]:
-    """Where they are in `text`, from left to right; linear in its length. None is a pause.
+    """The placeholders in `text`, from left to right, in linear time. None is a pause.
 
-    Letters that touch one belong to it ({size}px), and so does another one (%s%s): a stand-in is a word of its own.
-    Before the characters at `tags` something stands in the source, which none goes on across.
+    Adjacent letters belong to a placeholder ({size}px), and so does an adjacent placeholder (%s%s): a stand-in is a separate
+    word. No placeholder crosses the positions `tags`, at which the source has something else.
     """
     begin = end = 0  # of the one that may go on
     for span in _found(text):

@@ -1,5 +1,6 @@
-"""Where the characters of a text stand in another one that is the same, written otherwise: with entities, escapes, tags and
-other space, or in capitals. So an alignment of what the model read tells of what the caller sent, and of what it gets.
+"""Maps positions of a text to another form of it: with entities, escapes, tags and other white space, or in capitals.
+
+With it an alignment of what the model reads becomes one of what the caller sent, and of what the caller receives.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Run(NamedTuple):
     extent: int
 
     def goes_on(self, at: int, place: int) -> bool:
-        """Whether the character that follows here follows there, too, and both are one for one."""
+        """Whether the next character follows in both, one for one."""
         return self.length == self.extent and (self.at + self.length, self.place + self.extent) == (at, place)
 
 
@@ -63,7 +64,7 @@ class Places:
         self._read, self._written = 0, 0  # of the stretch that is next: characters of the text, and of its source
 
     def runs(self, start: int, end: int) -> list[Run]:
-        """Of text[start:end], with places in the whole text."""
+        """The runs of text[start:end], with positions in the whole text."""
         found: list[Run] = []
         while self._next < len(self._stretches):
             stretch = self._stretches[self._next]
@@ -101,7 +102,7 @@ class Places:
 
 
 def span_of(runs: Sequence[Run], start: int, end: int) -> Span | None:
-    """What text[start:end] is written as; None where nothing is."""
+    """What text[start:end] is written as; None if it is written as nothing."""
     first = max(bisect.bisect_right(runs, (start, _LARGEST, 0, 0)) - 1, 0)
     touched = []
     for run in runs[first:]:
@@ -118,7 +119,7 @@ def span_of(runs: Sequence[Run], start: int, end: int) -> Span | None:
 
 
 def moved_links(links: Sequence[Link], source: Sequence[Run], target: Sequence[Run]) -> tuple[Link, ...]:
-    """The same words in the texts that both sides are written as; each pair once."""
+    """The links with both sides mapped to their other forms; each pair once."""
     found: dict[Link, None] = {}
     for link in links:
         was = span_of(source, link.source_start, link.source_end)

@@ -1,4 +1,4 @@
-"""Where in a translation something belongs that stood at a place of the source: by alignment, or in proportion.
+"""Where in a translation something belongs that stood at a position of the source: by alignment, or in proportion.
 
 Ranges are half-open, in characters of the source and of the translation.
 """
@@ -18,7 +18,7 @@ _Span = tuple[int, int]
 
 
 class Placing:
-    """Maps ranges of one source to its translation. With links, words decide; without, their order."""
+    """Maps ranges of a source to its translation. With links by aligned words, without them by word order."""
 
     def __init__(self, source: str, target: str, links: Sequence[Link]) -> None:
         self.target, self._length = target, len(target)
@@ -33,7 +33,7 @@ class Placing:
         self._known: dict[_Span, _Span | None] = {}
 
     def range(self, start: int, end: int) -> _Span | None:
-        """What source[start:end] became; None where nothing of the translation comes from it."""
+        """The range of the translation for source[start:end]; None if nothing corresponds to it."""
         if start <= self._source_words[0][0] and end >= self._source_words[-1][1]:
             return 0, self._length
         if (start, end) not in self._known:
@@ -41,7 +41,9 @@ class Placing:
         return self._known[start, end]
 
     def point(self, at: int) -> int:
-        """Where something between two words of the source belongs: behind what it touches, or before what follows."""
+        """The position for something between two words of the source: after the word that it touches, or before the next
+        one.
+        """
         following = bisect.bisect_right(self._source_starts, at)
         if following and self._source_words[following - 1][1] == at:
             found = self.range(*self._source_words[following - 1])
@@ -80,7 +82,7 @@ class Placing:
         return best[0], best[1]
 
     def in_proportion(self, start: int, end: int) -> _Span | None:
-        """What has the same place among the words of the translation; None for no words."""
+        """The words with the same relative position in the translation; None if it has no words."""
         first = bisect.bisect_right(self._source_starts, start)
         if first and self._source_words[first - 1][1] > start:
             first -= 1

@@ -1,7 +1,7 @@
-"""Blocks of text become parts that the model takes: sentences, lines, or whole blocks.
+"""Splits blocks of text into parts that the model accepts: sentences, lines, or whole blocks.
 
 Planning is linear in the length of the text: each span is tokenised a bounded number of times, and nothing longer than a
-model could take is tokenised at all. It runs in slices, so that a long text does not hold up its neighbours.
+model could accept is tokenised at all. It runs in slices, so that a long text does not delay other requests.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Splitting:
 
 
 def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: str = "") -> Generator[None, None, Document]:
-    """Split each block into sentences or lines; what is still longer than the model takes is split further, or refused.
+    """Split each block into sentences or lines; what is still longer than the model accepts is split further, or refused.
 
-    Nothing is ever left out: what can't be made short enough is an InvalidRequest. Yields where a caller with other things
-    to do should do them.
+    Nothing is left out: a text that can not be made short enough is an InvalidRequest. Yields so that the caller can do
+    other work.
     """
     document = _Builder(lead, splitting.most_parts)
     for gap, block in zip(source.gaps, source.blocks, strict=False):
@@ -70,7 +70,7 @@ def plan_document(source: Blocks, measure: Measure, splitting: Splitting, lead: 
 
 
 def is_plain_sentence(text: str, language: str | None) -> bool:
-    """Whether the whole text is one short sentence and nothing else, as most are: quickly seen. False may be wrong."""
+    """Whether the whole text is one short sentence, as most are: a quick check. False may be wrong."""
     return (
         0 < len(text) <= _SHORT
         and not text[0].isspace()
@@ -118,14 +118,14 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
 
 
 def _list_mark(text: str, end: int, span: _Span) -> int | None:
-    """Behind what marks a line as an item of a list, a heading or a quotation, where a sentence begins the line."""
+    """The end of a mark that makes the line a list item, a heading or a quotation, if the sentence begins the line."""
     begins_line = not end or "\n" in text[end : span[0]] or "\r" in text[end : span[0]]
     mark = _LIST_MARK.match(text, *span) if begins_line else None
     return None if mark is None else mark.end()
 
 
 def _gap(text: str, end: int, start: int, splitting: Splitting) -> str:
-    """What stands between two parts, of which one ends and the other starts there."""
+    """The source between two parts."""
     if start > end or not splitting.spaced:
         return text[end:start]
     before = text[max(end - _FEW, 0) : end].rstrip(_CLOSING)  # nothing before the first part
@@ -133,7 +133,7 @@ def _gap(text: str, end: int, start: int, splitting: Splitting) -> str:
 
 
 def _spans(text: str, splitting: Splitting) -> Iterator[_Span | None]:
-    """The stretches of a block that are translated one by one; None is a pause."""
+    """The stretches of a block that are translated separately; None is a pause."""
     if splitting.segmentation == "sentence":
         yield from sentence_spans(text, splitting.language)
     elif splitting.segmentation == "line":
@@ -143,7 +143,7 @@ def _spans(text: str, splitting: Splitting) -> Iterator[_Span | None]:
 
 
 class _Builder:
-    """Collects the parts of a document and what stands between them."""
+    """Collects the parts of a document and the gaps between them."""
 
     def __init__(self, lead: str, most_parts: int | None = None) -> None:
         self._lead, self._most_parts = lead, most_parts
@@ -152,18 +152,18 @@ class _Builder:
         self._gap: list[str] = []
 
     def skip(self, gap: str) -> None:
-        """Source that stays as it is."""
+        """Add source that is copied unchanged."""
         self._gap.append(gap)
 
     def keep(self, block: Block, span: _Span) -> Generator[None, None, None]:
-        """A stretch of a block that is not translated."""
+        """Add a stretch of a block that is not translated."""
         for at, piece in enumerate(block.unchanged(*span)):
             if at:
                 yield
             self._gap.append(piece)
 
     def add(self, gap: str, part: Part) -> None:
-        """The next part, and what stands before it."""
+        """Add the next part, and the gap before it."""
         if len(self._parts) == self._most_parts:
             raise InvalidRequest(
                 f"a text has more than {self._most_parts} sentences, which is all that can be decoded together; "

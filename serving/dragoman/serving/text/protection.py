@@ -1,4 +1,4 @@
-"""What a request wants to be kept out of the model's reach, or said in a certain way: blocks, and options of their parts."""
+"""Protects what must not reach the model, and enforces terms: makes blocks, and search options of their parts."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Draft:
         self.add_text(_OPAQUE, Source(""))
 
     def add_tag(self, raw: str, *, needs_words: bool = False) -> int:
-        """Its place among the tags."""
+        """Add a tag; returns its index."""
         self.tags.append((self.length, raw, needs_words))
         return len(self.tags) - 1
 
     def end_tag_in_space(self) -> None:
-        """The last tag has a space behind it, which the text has before it already."""
+        """The last tag is followed by a space, which the text already has before it."""
         at, raw, needs_words = self.tags[-1]
         self.tags[-1] = at, raw + " ", needs_words
 
@@ -80,7 +80,7 @@ class Draft:
 
 
 class Protection:
-    """Of one request: whether placeholders are kept, which terms must be used, and whether capitals are lowered."""
+    """A request's settings: whether placeholders are kept, which terms are enforced, and whether capitals are lowered."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Protection:
         self._can_enforce, self._widest = can_enforce and not decoding.sampling, widest
 
     def block(self, draft: Draft) -> Generator[None, None, Block]:
-        """The block to translate; yields where a caller with other things to do should do them."""
+        """The block to translate; yields so that the caller can do other work."""
         text = "".join(draft.pieces)
         spans = yield from self._spans(text, draft)
         capitals = self._capitals if self._capitals is not None and self._capitals.may_be_in(text) else None
@@ -119,7 +119,7 @@ class Protection:
         )
 
     def _spans(self, text: str, draft: Draft) -> Generator[None, None, list[tuple[int, int, str]]]:
-        """What stand-ins take the place of, and its source."""
+        """The spans that stand-ins replace, and their source."""
         found = [(at, at + 1, raw) for at, raw in draft.opaque]
         if self._keeps_placeholders:
             opaque, tags = {start for start, _, _ in found}, {place for place, _, _ in draft.tags}
@@ -165,7 +165,7 @@ class Protection:
         return "".join((*pieces, text[done:])), atoms, moved
 
     def _with_terms(self, text: str) -> str:
-        """The text and what its translation must have: stand-ins are none of these words."""
+        """The text and the terms that its translation must contain. Stand-ins are not matched as words."""
         if self._glossary is None or len(text) > _LOOKED_THROUGH:
             return text
         terms = self._glossary.find(text)
@@ -178,7 +178,7 @@ class Protection:
         forbidden = [*everywhere, *(target for match in matches for target in match.forbidden)]
         own = [one for one in stand_ins if self._can_enforce and self._stand_ins.has(one)]
         options: dict[str, object] = {}
-        # The ends of stand-ins are mended when their placeholders are put back.
+        # Endings of stand-ins are corrected when their placeholders are put back.
         if phrases := self._spelled([*own, *(term.target for term in terms if term.inflects)]):
             options["phrases"] = (*self._decoding.phrases, *phrases)
         if whole := self._spelled([term.target for term in terms if not term.inflects], _MOST_PHRASES - len(phrases)):
@@ -192,10 +192,10 @@ class Protection:
         return options or None, placed
 
     def _spelled(self, targets: Sequence[str], most: int = _MOST_PHRASES) -> Phrases:
-        """Of each of these words, once, what it may be written as in tokens."""
+        """The possible token sequences for each of these words, computed once."""
         return tuple(filter(None, dict.fromkeys(map(self._alternatives, targets))))[:most]
 
     def _alternatives(self, target: str) -> tuple[tuple[int, ...], ...]:
-        """The tokens of a target term, and of the same at the beginning of a sentence."""
+        """The token sequences of a target term, also of its form at the beginning of a sentence."""
         spellings = dict.fromkeys((target, target[:1].upper() + target[1:]))
         return tuple(tokens for spelling in spellings if (tokens := tuple(self._tokenizer.encode_target(spelling))))

@@ -1,4 +1,4 @@
-"""What was taken out of a part comes back into its translation: tags around their words, placeholders for stand-ins."""
+"""Puts what was taken out of a part into its translation: tags around their words, placeholders for stand-ins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What sentences end with, and which dots belong to words, in each language that has words of its own.
+"""Per language: which marks end sentences, and which dots belong to words.
 
-The abbreviations of all languages together serve for a text whose language nobody told; a language without an entry has
-those that are used everywhere.
+A text of unknown language uses the abbreviations of all languages together; a language without an entry uses those that are
+common to all.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def has_spaces(language: str | None) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def rules_for(language: str | None) -> SentenceRules:
-    """Of a language in any spelling (`de`, `deu_Latn`); None is any language."""
+    """The rules of a language in any spelling (`de`, `deu_Latn`); None stands for an unknown language."""
     tag = parse_tag(language) if language else None
     code = tag.language if tag is not None else None
     marks = _MARKS + _MORE_MARKS.get(code or "", "")

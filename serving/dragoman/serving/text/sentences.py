@@ -1,10 +1,10 @@
-"""Where sentences end: rules over Unicode text that keep every character's place.
+"""Finds sentence ends: rules over Unicode text that keep every character's position.
 
-A mark that ends sentences ends one here if what follows begins one, and if the word before it is not an abbreviation,
-an initial or an ordinal. When in doubt the sentence goes on: a joined pair is translated well enough, a torn one is not.
+A mark ends a sentence if what follows can begin one, and if the word before it is not an abbreviation, an initial or an
+ordinal. In doubt it does not: two joined sentences are translated well enough, a torn one is not.
 
-Everything is linear in the length of the text: each pattern begins with a set of marks and always matches a whole run of
-them; what must stand around the run is looked up, not searched for.
+Everything is linear in the length of the text: each pattern begins with a set of marks and matches a whole run of them; the
+context of a run is looked up, not searched for.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def sentence_spans(text: str, language: str | None = None, start: int = 0, end: 
 
 
 def is_one_sentence(text: str, language: str | None = None) -> bool:
-    """Whether the first mark is the last: true of most short texts, and quickly seen. False may be wrong."""
+    """Whether the first mark is the last one, as in most short texts: a quick check. False may be wrong."""
     if _CELL_END.search(text):
         return False
     rules = rules_for(language)

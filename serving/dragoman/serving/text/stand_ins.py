@@ -1,4 +1,4 @@
-"""What stands for a placeholder in the text that a model reads: a word that the model writes again as it is."""
+"""Stand-ins: words that replace placeholders in the text, and that the model copies into its translation."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ TranslateProbes = Callable[[Sequence[str]], Sequence[str]]
 
 
 class StandIns:
-    """Words that a model writes again as they are. Which they are differs from model to model, so it is asked once.
+    """Words that a model copies unchanged. They differ between models, so each model is tested once, with `translate`.
 
-    `translate` asks it. Without it, and for models that write no word again, they are the numbers that the tokenizer
-    reads and writes with the fewest tokens.
+    Without it, and for models that copy no word, they are the numbers with the fewest tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, translate: TranslateProbes | None = None) -> None:
@@ -49,12 +48,12 @@ class StandIns:
         return [number for _, _, number in sorted(rated)[:_WANTED]]
 
     def _tokens(self, word: str) -> int:
-        """In how many tokens the tokenizer writes it; 0 if it can't."""
+        """How many tokens the tokenizer needs for it; 0 if it has no tokens for it."""
         ids = self._tokenizer.encode_target(word)
         return len(ids) if self._tokenizer.decode(ids).strip() == word else 0
 
     def _found(self, translate: TranslateProbes) -> list[str]:
-        """Those that are in the translations of all probes as often as in the probes come first."""
+        """Candidates that occur in the translations of all probes as often as in the probes come first."""
         candidates = [name for name in _NAMES if self._tokens(name)] + self._numbers[:_PROBED_NUMBERS]
         answers = iter(translate([probe.format(word) for word in candidates for probe in _PROBES]))
         rated = []
@@ -70,9 +69,9 @@ class StandIns:
 
     @cached_property
     def tokens(self) -> frozenset[tuple[int, ...]]:
-        """Each as the model writes it."""
+        """The token sequence of each, as the model writes it."""
         return frozenset(tuple(self._tokenizer.encode_target(word)) for word in self._words)
 
     def for_text(self, text: str) -> Sequence[str]:
-        """Those that `text` does not have itself."""
+        """Those that do not occur in `text`."""
         return [word for word in self._words if word not in text]

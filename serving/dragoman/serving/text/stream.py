@@ -11,10 +11,10 @@ __all__ = ["TextStream"]
 
 
 class TextStream:
-    """Turns decided tokens of a document's parts into chunks of text, in the document's order.
+    """Turns the final tokens of a document's parts into chunks of text, in the document's order.
 
-    A chunk is what the text has grown by. Parts decode at the same time, so what a later one has decided waits until the
-    earlier ones are done, and a part in which something is restored or moved is one chunk.
+    A chunk is what the text has grown by. Parts are decoded at the same time, so the text of a later part waits until the
+    earlier ones are done, and a part in which something is restored or moved is a single chunk.
     """
 
     def __init__(self, document: Document, decode: Callable[[Sequence[int]], str]) -> None:
@@ -44,7 +44,7 @@ class TextStream:
         return self._opened("".join(chunks))
 
     def _growth(self) -> str:
-        """What the part whose turn it is has grown by; it is not done."""
+        """What the current part, which is not done, has grown by."""
         known = self._tokens.get(self._part)
         if not known or self._document.parts[self._part].is_edited:  # anywhere in it
             return ""
@@ -57,7 +57,7 @@ class TextStream:
         return chunk
 
     def _opened(self, chunk: str) -> str:
-        """What stands before the text goes out with its first chunk, or when all parts are done."""
+        """The gap before the text is sent with its first chunk, or when all parts are done."""
         if self._opening and (chunk or self._part == len(self._document.parts)):
             chunk, self._opening = self._opening + chunk, ""
         return self._attributes.placed(chunk)

@@ -1,7 +1,7 @@
-"""Whether a translation lacks something or never came to its end, by figures that cost next to nothing.
+"""Detects translations that omit content or do not end, by figures that cost almost nothing.
 
-Models drop what they can't place, and repeat a phrase until they are stopped. Both show in the number of tokens: a
-translation of half its source's length or less, or of several times its length, is suspicious, as is one that
+Models omit what they can not place, and repeat a phrase until they are stopped. Both show in the number of tokens: a
+translation of at most half the length of its source, or of several times its length, is suspicious, and so is one that
 repeats itself.
 """
 
@@ -59,7 +59,7 @@ class Evidence:
 
 
 def collect_evidence(source_tokens: int, target: Sequence[int], ended: bool, coverage: float | None = None) -> Evidence:
-    """Of a translation; both without their end tokens. `ended`: the model ended it."""
+    """The evidence for a translation; source and target without their end tokens. `ended`: the model ended it."""
     ratio = len(target) / max(source_tokens, 1)
     found: list[Suspicion] = []
     if source_tokens >= _FEW and ratio <= _SHORT:
@@ -76,9 +76,9 @@ def collect_evidence(source_tokens: int, target: Sequence[int], ended: bool, cov
 
 
 def coverage_of(alignment: npt.NDArray[np.float32]) -> float:
-    """How much of the source was looked at: (target tokens, source tokens) of attention, without special tokens.
+    """The share of the source that was attended to: (target tokens, source tokens) of attention, without special tokens.
 
-    A source token is covered when all target tokens together give it the attention of one.
+    A source token is covered when all target tokens together give it a total attention of one.
     """
     if not alignment.size:
         return 1.0
@@ -86,12 +86,12 @@ def coverage_of(alignment: npt.NDArray[np.float32]) -> float:
 
 
 def longest_answer(source_tokens: int) -> int:
-    """Where the translation of a sentence ends at the latest: what is longer would be endless repetition."""
+    """The length at which the translation of a sentence is stopped: beyond it is endless repetition."""
     return _SEVERAL_TIMES * source_tokens + _SPARE
 
 
 def other_search(options: DecodingOptions, evidence: Evidence, source_tokens: int, widest: int) -> DecodingOptions:
-    """What to search with once more: a wider beam, which repeats nothing, or must not end too early."""
+    """The search settings of a second translation: a wider beam without repetitions, or with a minimum length."""
     changed: dict[str, object] = {"sampling": False, "beam_size": max(options.beam_size, min(_WIDE, widest))}
     if {"short", "uncovered"} & set(evidence.suspicions):
         shortest = round(_SHORT * source_tokens) + 2  # with the end token, and longer than what is suspicious
@@ -102,18 +102,18 @@ def other_search(options: DecodingOptions, evidence: Evidence, source_tokens: in
 
 
 def is_better(second: tuple[Evidence, float], first: tuple[Evidence, float]) -> bool:
-    """By evidence, then by score and coverage; both scores are of the same length penalty."""
+    """Compared by evidence, then by score and coverage; both scores have the same length penalty."""
     now, before = (len(each[0].suspicions) for each in (second, first))
     return now < before or (now == before and _merit(*second) > _merit(*first))
 
 
 def _merit(evidence: Evidence, score: float) -> float:
-    """The score, with what is not covered held against it as an improbable token would be."""
+    """The score, where each uncovered source token costs as much as an improbable token."""
     return score + math.log(max(evidence.coverage, 1e-3)) if evidence.coverage is not None else score
 
 
 def _repeats(tokens: Sequence[int]) -> bool:
-    """Whether a phrase of a few tokens occurs again and again without anything between."""
+    """Whether a phrase of a few tokens occurs several times in a row."""
     for period in range(1, _LONGEST_PERIOD + 1):
         run = 0
         for at in range(period, len(tokens)):

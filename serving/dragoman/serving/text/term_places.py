@@ -1,7 +1,7 @@
-"""Terms that the search has put at the wrong place go to the right one: where the translation looks at their source.
+"""Moves terms that the search has put at the wrong place to the right one: where the translation attends to their source.
 
-A search that has to write a term which the model finds improbable puts it anywhere, and as a rule translates the term's
-source in the model's own way, too. This other word shows where the term belongs, and the term takes its place.
+A search that has to write a term which the model finds improbable may put it anywhere, and usually translates the source of
+the term in the model's own way, too. That other word shows where the term belongs, and the term replaces it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PartTerms:
     def in_place(self, translation: str, links: Sequence[Link]) -> tuple[str, Sequence[Link]]:
         """The translation and its links with the terms in their places.
 
-        A term stays where it stands if that is linked with its source, or if its source is linked with no other word.
+        A term stays where it is if it is linked with its source, or if its source is linked with no other word.
         """
         moves = self._moves(translation, links) if links else ()
         return _moved(moves, translation, links) if moves else (translation, links)
