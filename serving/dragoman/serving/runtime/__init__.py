@@ -1,1 +1,1 @@
-"""What runs a step: ONNX Runtime, or a fake for tests."""
+"""The runtimes: what computes the graphs."""

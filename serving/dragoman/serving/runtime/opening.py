@@ -1,4 +1,4 @@
-"""The runtime for a bundle on a device. Its libraries are imported only then: a GPU needs no ONNX Runtime, a CPU no CUDA."""
+"""Opens the runtime for a bundle on a device, and imports only its libraries: a GPU needs no ONNX Runtime, a CPU no CUDA."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["ModelRuntime", "open_runtime"]
 
 
 class ModelRuntime(Runtime, Protocol):
-    """A runtime that knows what it costs."""
+    """A runtime that knows how much memory it needs."""
 
     def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
-        """What an engine with these limits may take."""
+        """The memory that an engine with these limits may take."""
 
 
 def open_runtime(bundle: Path, manifest: Manifest, settings: RuntimeSettings) -> ModelRuntime:

@@ -1,4 +1,4 @@
-"""Chosen tokens whose log-probabilities a step gives besides the best ones."""
+"""Chosen tokens whose log-probabilities a step returns in addition to the best ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_scored(
     log_probs: npt.NDArray[np.float32],  # (rows, any number)
     logits: npt.NDArray[np.float32],
 ) -> TopTokens:
-    """`best`, and behind them the `scored_tokens`."""
+    """`best`, followed by the `scored_tokens`."""
     tokens = scored_tokens.reshape(log_probs.shape)
     missing = tokens < 0
 

@@ -45,7 +45,7 @@ class BundleSessions:
         self._threads, self._operators = threads, operators
         self._graphs = {graph.role: graph for graph in manifest.graphs_of(lowering)}
         encoder_graph, self.decoder_graph = manifest.graph("encoder", lowering), manifest.graph("decoder", lowering)
-        # Sessions do not own what is shared: it is ours for as long as they live.
+        # Sessions do not own shared weights: they are kept here for as long as the sessions exist.
         self._shared = _shared_weights(bundle, manifest, tuple(self._graphs.values())) if settings.device == "cpu" else {}
         self.encoder, self.decoder = self._opened(encoder_graph), self._opened(self.decoder_graph)
         self.encoder_outputs = [spec.name for spec in encoder_graph.outputs]
@@ -62,11 +62,11 @@ class BundleSessions:
         return self._graphs["forced"].max_candidates
 
     def forced_takes(self, name: str) -> bool:
-        """Whether the graph of forced decoding has that input: older ones have fewer."""
+        """Whether the graph of forced decoding has this input: older ones have fewer."""
         return any(given.name == name for given in self._graphs["forced"].inputs)
 
     def layout(self, cache_input: str) -> CacheLayout:
-        """The KV cache that the decoder takes as `cache_input`."""
+        """The layout of the KV cache that the decoder takes as `cache_input`."""
         sizes = self._manifest.dimensions
         dtype = next(spec.dtype for spec in self.decoder_graph.inputs if spec.name == cache_input)
         return CacheLayout(sizes.decoder_layers, sizes.heads, sizes.head_dim, dtype)
@@ -111,7 +111,7 @@ class BundleSessions:
 
 
 class LazySession:
-    """A session that is opened when it is first used: where weights can't be shared, they are in memory a second time."""
+    """A session that is opened when it is first used: if weights are not shared, it holds them a second time."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make, self._session, self._lock = make, None, threading.Lock()
@@ -134,7 +134,7 @@ def weight_bytes(graph: Graph) -> int:
 
 
 def _shared_weights(bundle: Path, manifest: Manifest, graphs: Sequence[Graph]) -> dict[str, Any]:
-    """Weights that several graphs hold, mapped into memory once: left alone, each session maps them for itself."""
+    """Weights that several graphs use, mapped into memory once; otherwise each session would map them separately."""
     held = Counter(tensor for graph in graphs for tensor in set(graph.large_weights))
     return {tensor.name: ort_value(_mapped(bundle, manifest, tensor)) for tensor, users in held.items() if users > 1}
 
@@ -153,6 +153,6 @@ def _options(settings: RuntimeSettings, threads: int) -> Any:  # noqa: ANN401
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # A thread that spins while it waits takes a core from its neighbours, and a decoding step waits often.
+    # A thread that spins while it waits takes a core from others, and a decoding step waits often.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if settings.spinning else "0")
     return options

@@ -1,4 +1,4 @@
-"""Where and how a model runs."""
+"""On which device, and with how many threads, a model runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_CALLS = 4
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
-    """How the runtime is set up. `threads` 0 takes the number that measured best (docs/serving.md)."""
+    """The settings of a runtime. `threads` 0 means the number that measured best (docs/serving.md)."""
 
     device: Device = "cpu"
     threads: int = 0

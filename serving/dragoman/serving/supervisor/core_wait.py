@@ -1,4 +1,4 @@
-"""How long a process has waited for a core: one that is given none is silent, and not hung."""
+"""How long a process has waited for a core: a process without a core is silent, but not hung."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["CoreWait"]
 
 
 class CoreWait:
-    """Of a process's threads, as the kernel counts it. A kernel that does not count it reports no waiting."""
+    """Measures the threads of a process by the kernel's counters. A kernel without them reports no waiting."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
         self._threads = proc / str(pid) / "task"
         self._waited_s = self._read()
 
     def since_last_s(self) -> float:
-        """Since the last call: the time of the thread that has waited longest."""
+        """Since the last call: the waiting time of the thread that has waited longest."""
         before, self._waited_s = self._waited_s, self._read()
         return max((now - before.get(thread, now) for thread, now in self._waited_s.items()), default=0.0)
 

@@ -1,4 +1,4 @@
-"""One engine process as its supervisor sees it: started, ready, pinged, drained, dead."""
+"""One engine process from the view of its supervisor: started, ready, pinged, drained, dead."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["EngineChild"]
 class EngineChild:
     """A running engine process.
 
-    It answers pings from the same loop that runs the steps, so an answer is progress and silence is a hang; work that
-    is open while no step happens, or that does not come back from its thread, is a hang as well. While the machine has no
-    core for it, silence is neither.
+    It answers pings from the same loop that runs the steps, so an answer is progress and silence is a hang; so is open work
+    without a step, or a call that does not return from its thread. While the machine has no core for it, silence proves
+    nothing.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, stream: FrameStream, listens_at: Path) -> None:
@@ -43,7 +43,7 @@ class EngineChild:
                 *watching_parent([sys.executable, "-m", "dragoman.serving.process", str(theirs.fileno()), str(listens_at)]),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the supervisor's to deal with
+                start_new_session=True,  # only the supervisor handles Ctrl-C
             )
         stream = await FrameStream.over(ours)
         child = cls(process, stream, listens_at)
@@ -71,7 +71,7 @@ class EngineChild:
         return info
 
     async def watch(self, hang_limit_s: float) -> str:
-        """Return when the engine is of no more use, with the reason; kills it if it hangs."""
+        """Return when the engine has to be replaced, with the reason; kills it if it hangs."""
         heartbeat = self._heartbeat = Heartbeat(hang_limit_s)
         core_wait = CoreWait(self.process.pid)
         listening = asyncio.create_task(self._listen(heartbeat))
@@ -92,7 +92,7 @@ class EngineChild:
 
     @property
     def answers_pings(self) -> bool:
-        """Has it answered lately? Always true before it is watched."""
+        """Whether it has answered recently. Always true before it is watched."""
         return self._heartbeat is None or self._heartbeat.is_regular
 
     async def _listen(self, heartbeat: Heartbeat) -> None:
@@ -103,7 +103,7 @@ class EngineChild:
                     heartbeat.pong_received(Pong.from_json(frame.json()))
 
     async def _end_after_closing(self, timeout_s: float) -> str:
-        """An engine closes its connection when it ends; one that closes it and lives on is killed."""
+        """An engine closes its connection when it ends; one that closes it and keeps running is killed."""
         try:
             return _ending(await asyncio.wait_for(self.process.wait(), timeout_s))
         except asyncio.TimeoutError:
@@ -111,7 +111,7 @@ class EngineChild:
             return f"it closed its connection and did not end within {timeout_s:g} s"
 
     async def drain(self, timeout_s: float) -> bool:
-        """Let it finish what it has; True when it ended by itself in time."""
+        """Let it finish its work; True when it ended by itself in time."""
         self._stream.send(Frame(Kind.DRAIN))
         try:
             await asyncio.wait_for(self.process.wait(), timeout_s)

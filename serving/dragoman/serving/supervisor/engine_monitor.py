@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class EngineMonitor:
-    """One bundle and the engine process that serves it now; `number` distinguishes the engines of a bundle."""
+    """One bundle and its current engine process; `number` distinguishes the engines of a bundle."""
 
     def __init__(
         self,
@@ -50,12 +50,14 @@ class EngineMonitor:
         return self.child is not None and self.child.answers_pings
 
     async def start(self) -> None:
-        """The first engine; an error here is the operator's to read."""
+        """Start the first engine; an error here is reported to the operator."""
         self.child = await self._next_engine()
         self._on_change()
 
     async def run(self) -> None:
-        """Watch for ever: an engine that dies or hangs is restarted at once; only failed starts are followed by a pause."""
+        """Watch until cancelled: an engine that dies or hangs is restarted at once; only failed starts are followed by a
+        pause.
+        """
         while not self._draining:
             child = self.child
             if child is None:
@@ -71,7 +73,7 @@ class EngineMonitor:
             event(_log, logging.ERROR, "engine died", said)
 
     async def _until_dead_or_replaced(self, child: EngineChild) -> str | None:
-        """Why the engine is of no more use; None when a reload has replaced it."""
+        """Why the engine has to be replaced; None when a reload has replaced it."""
         self._replaced.clear()
         watching = asyncio.create_task(child.watch(self._timeouts.hang_s))
         replacing = asyncio.create_task(self._replaced.wait())

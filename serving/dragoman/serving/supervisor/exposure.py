@@ -26,6 +26,6 @@ def require_loopback(config: ServerConfig, installation: Installation) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Do all addresses of `host` belong to the loopback interface?"""
+    """Whether all addresses of `host` belong to the loopback interface."""
     found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     return all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found)

@@ -29,7 +29,7 @@ class AnswerTimes:
 
     @property
     def limit_s(self) -> float:
-        """A server that has been silent for so long is hung."""
+        """A server that is silent for longer is hung."""
         longest_s = max(self.recent_s, default=0.0)
         return min(max(self.shortest_limit_s, self.factor * longest_s), self.longest_limit_s)
 

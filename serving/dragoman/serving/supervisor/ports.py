@@ -1,4 +1,4 @@
-"""Is the address free? Checked before anything is started, because Triton would only log it."""
+"""Whether an address is free: checked before anything is started, because Triton would only log it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class RoutePublisher:
             stream.send(frame)
 
     def forget_backend(self) -> None:
-        """Triton is being replaced: the end of its connection is no loss."""
+        """Triton is being replaced: the end of its connection is expected."""
         for stream in self._streams:
             stream.close()
         self._streams.clear()

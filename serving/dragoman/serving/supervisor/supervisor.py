@@ -55,7 +55,7 @@ class Announcer(Protocol):
 class Supervisor:
     """Owns one server from its first process to its last file.
 
-    Engines and Triton are siblings: one may die without the other, and each is replaced alone.
+    Engines and Triton are siblings: each can die and be replaced without the other.
     """
 
     def __init__(self, config: ServerConfig, announcer: Announcer) -> None:
@@ -66,7 +66,7 @@ class Supervisor:
     async def run(self) -> None:
         """Serve until a signal arrives; everything it made is gone when it returns, however it returns."""
         self._listen_for_signals()
-        directory = Path(tempfile.mkdtemp(prefix="dragoman-"))  # 0700: sockets and secrets are ours alone
+        directory = Path(tempfile.mkdtemp(prefix="dragoman-"))  # mode 0700: it holds sockets and secrets
         try:
             self._lay_out(directory)
             await self._routes.open()
@@ -143,7 +143,7 @@ class Supervisor:
         self._announcer.stopped()
 
     async def _linger(self) -> None:
-        """Until every caller has its answer and has closed its connection, or has had the time to."""
+        """Wait until every caller has read its answer and closed its connection, or the time is up."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
         while connections := connections_to(self._config.grpc.port):

@@ -1,4 +1,4 @@
-"""The tritonserver process: started, listening, ended, and nothing left of it."""
+"""The tritonserver process: started, listening, ended and cleaned up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POLL_S = 0.05
 
 
 class TritonChild:
-    """A running tritonserver with our models in it."""
+    """A running tritonserver with the Triton models of dragoman."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -38,12 +38,12 @@ class TritonChild:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is the supervisor's to deal with
+            start_new_session=True,  # only the supervisor handles Ctrl-C
         )
         return cls(process)
 
     async def wait_until_listening(self, probe: Probe, timeout_s: float) -> None:
-        """Return when it takes requests; ServeError with its own last words when it ends instead."""
+        """Return when it accepts requests; ServeError with its last log lines when it ends instead."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while not await probe.is_listening(timeout_s=1.0):
             if self.process.returncode is not None:
@@ -54,7 +54,7 @@ class TritonChild:
             await asyncio.sleep(_POLL_S)
 
     async def kill(self) -> None:
-        """End it now, and whatever it started."""
+        """End it now, with all its child processes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, 9)
         await self.process.wait()

@@ -28,7 +28,7 @@ _FIRST_ANSWER_S = 30.0
 
 
 class TritonMonitor:
-    """One Triton and the publisher its backend listens to."""
+    """One Triton and the route publisher that its backend connects to."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class TritonMonitor:
             raise ServeError(f"the first translation through Triton failed: {error}") from None
 
     async def run(self) -> None:
-        """Watch for ever: a Triton that fails is restarted at once; only failed starts are followed by a pause."""
+        """Watch until cancelled: a Triton that fails is restarted at once; only failed starts are followed by a pause."""
         while True:
             if self.child is None:
                 return

@@ -19,10 +19,11 @@ restore     `document`  `Part.restore(translation, links)` puts back what `prote
 join        `joining`   The translated parts between the gaps, as the source stood; the text's score from those of its
                         parts. `stream` does the same piece by piece.
 
-HTML, XML and Markdown go one way: a reader makes *tokens* that are the source, piece by piece (`html_tokens`, `xml_tokens`,
-`markdown_tokens`), and `markup_blocks` makes blocks of them, with tags and with what stands among words. `protection` puts
-stand-ins for that and for placeholders, `marked` cuts a block into parts, `restoring` puts everything back: tags by
-`placing`, placeholders by `slots`. Attributes are texts before the blocks that their tags stand in (`attribute_texts`).
+HTML, XML and Markdown share one path: a reader splits the source into *tokens* (`html_tokens`, `xml_tokens`,
+`markdown_tokens`), and `markup_blocks` groups them into blocks, with their tags and the kept elements among their words.
+`protection` inserts stand-ins for these and for placeholders, `marked` cuts a block into parts, `restoring` puts everything
+back: tags by `placing`, placeholders by `placeholder_slots`. Attributes are texts before the blocks of their tags
+(`attribute_texts`).
 
 To add a format or a kind of protection, make blocks: `plan_document` and what follows know `Block` and `Part` only.
 Everything here is linear in the length of a text and works in slices (generators that yield where others may go on).

@@ -34,7 +34,7 @@ _RAW = names("script style xmp iframe noembed noframes title textarea plaintext"
 
 
 def html_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
-    """The tokens that make up `source`; yields where a caller with other things to do should do them."""
+    """The tokens that make up `source`; yields so that the caller can do other work."""
     tokens: list[MarkupToken] = []
     at = text_start = steps = 0
     while (at := source.find("<", at)) >= 0:

@@ -1,5 +1,6 @@
-"""The blocks of a Markdown document (CommonMark, with tables, task lists and footnotes), byte for byte: every block has the
-places of its lines in the source. One pass.
+"""The blocks of a Markdown document (CommonMark, with tables, task lists and footnotes), in one pass.
+
+Every block has the positions of its lines in the source, so that the rest is reproduced byte for byte.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class MarkdownBlock:
 
 
 def markdown_blocks(source: str) -> Generator[None, None, tuple[list[MarkdownBlock], frozenset[str]]]:
-    """The blocks of a document and the labels that it defines; yields where a caller may do other things."""
+    """The blocks of a document and the labels that it defines; yields so that the caller can do other work."""
     reader = _Reader(source)
     start = _front_matter(source)
     number = 0
@@ -70,12 +71,12 @@ def markdown_blocks(source: str) -> Generator[None, None, tuple[list[MarkdownBlo
 
 
 def normalized(label: str) -> str:
-    """What labels of links are compared by."""
+    """The form in which labels of links are compared."""
     return " ".join(label.split()).casefold()
 
 
 def _front_matter(source: str) -> int:
-    """Where the document begins behind what programs read of it."""
+    """Where the document begins after its front matter."""
     if (opened := _FRONT_MATTER.match(source)) is None:
         return 0
     closed = _FRONT_MATTER_END.search(source, opened.end(), opened.end() + _MOST_FRONT_MATTER)
@@ -83,7 +84,7 @@ def _front_matter(source: str) -> int:
 
 
 class _Reader:
-    """Reads line after line; what goes on in the next line is `_block`."""
+    """Reads the document line by line; `_block` is the block that may continue in the next line."""
 
     def __init__(self, source: str) -> None:
         self.blocks: list[MarkdownBlock] = []
@@ -98,7 +99,7 @@ class _Reader:
 
     @property
     def _paragraph(self) -> MarkdownBlock | None:
-        """The one that may go on."""
+        """The open paragraph, if there is one."""
         return self._block if self._block is not None and self._block.kind == "paragraph" else None
 
     def end_block(self) -> None:
@@ -128,7 +129,7 @@ class _Reader:
         self._read_rest(line)
 
     def _read_rest(self, line: Line) -> None:
-        """What a line has behind the containers that go on."""
+        """Read the rest of a line after its containers."""
         self._containers.note_content()
         while self._containers.open_next(line, in_paragraph=self._paragraph is not None):
             self.end_block()
@@ -139,7 +140,7 @@ class _Reader:
             self._leaf(line, indent, text)
 
     def _begins(self, line: Line, indent: int, text: int) -> bool:
-        """Whether a line begins something, so that it is no lazy part of the paragraph before it."""
+        """Whether a line begins a new block, so that it does not continue the paragraph before it."""
         source, end = line.source, line.end
         return indent <= CODE_INDENT and bool(
             source[text] == ">"
@@ -151,7 +152,7 @@ class _Reader:
         )
 
     def _leaf(self, line: Line, indent: int, text: int) -> None:
-        """What a line is within its containers."""
+        """The block within the containers that a line begins."""
         source, end, paragraph = line.source, line.end, self._paragraph
         if self._in_table and indent <= CODE_INDENT and not self._begins(line, indent, text):
             self.blocks.append(MarkdownBlock("cells", cells(source, text, end)))
@@ -197,7 +198,7 @@ class _Reader:
         return True
 
     def _heading(self, source: str, start: int, end: int) -> None:
-        """Without the signs that may close it."""
+        """Without the closing #s."""
         title = source[start:end].rstrip(" \t")
         without_signs = title.rstrip("#")
         if without_signs != without_signs.rstrip(" \t") or not without_signs:

@@ -1,6 +1,6 @@
-"""The containers of Markdown: quotes and items of lists, which lines stand in.
+"""The containers of Markdown: quotes and list items, which contain lines.
 
-They are nested to a bounded depth, as in other parsers, so that a line costs no more than it has characters.
+They are nested to a bounded depth, as in other parsers, so that the cost of a line is bounded by its length.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Container:
 
 
 class Containers:
-    """Those that are open, the outermost first."""
+    """The open containers, the outermost first."""
 
     def __init__(self) -> None:
         self._open: list[_Container] = []
@@ -38,7 +38,7 @@ class Containers:
         return len(self._open)
 
     def close(self, count: int) -> None:
-        """All but the outermost `count`."""
+        """Close all but the outermost `count`."""
         del self._open[count:]
 
     def close_empty(self) -> None:
@@ -51,7 +51,7 @@ class Containers:
         self._open.append(_Container(_FOOTNOTE_INDENT))
 
     def matched(self, line: Line) -> int:
-        """How many go on in this line, which is read up to what stands in them."""
+        """How many containers continue in this line, which is read up to their contents."""
         for number, container in enumerate(self._open):
             indent, text = line.indent()
             if container.indent:
@@ -63,7 +63,7 @@ class Containers:
         return len(self._open)
 
     def open_next(self, line: Line, *, in_paragraph: bool) -> bool:
-        """Open the one that begins at this place of a line, and read past its sign; whether there was one."""
+        """Open the container that begins at this position of a line, and read past its mark; whether there was one."""
         indent, text = line.indent()
         if len(self._open) >= _MOST or indent > CODE_INDENT or text >= line.end:
             return False
@@ -86,7 +86,7 @@ class Containers:
         return True
 
     def note_content(self) -> None:
-        """The innermost has some."""
+        """The innermost container has content."""
         if self._open:
             self._open[-1].is_empty = False
 

@@ -1,6 +1,6 @@
-"""Emphasis of Markdown: which signs open and close it, by the rules of CommonMark and of its strikethrough.
+"""Emphasis of Markdown: which marks open and close it, by the rules of CommonMark and of its strikethrough extension.
 
-The algorithm is CommonMark's own: signs are matched from left to right, and what was searched once is not searched again.
+The algorithm is CommonMark's: marks are matched from left to right, and nothing is searched twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STEPS_BETWEEN_PAUSES = 100
 
 @dataclass(slots=True)
 class Signs:
-    """A run of one sign. `closed` and `opened` are what was matched: number of signs and name of the pair, in order."""
+    """A run of one mark. `closed` and `opened`: what was matched, as numbers of marks and names of pairs, in order."""
 
     sign: str
     length: int
@@ -44,7 +44,7 @@ def signs_at(text: str, start: int, end: int) -> Signs:
 
 
 def match_signs(runs: Sequence[Signs], first_name: int) -> Generator[None, None, int]:
-    """Match the signs of `runs` with each other; the number behind the last pair's name."""
+    """Match the marks of `runs` with each other; returns the number after the last pair's name."""
     name = first_name
     before = list(range(-1, len(runs) - 1))  # what is still to be matched, as a list with two ends
     after = list(range(1, len(runs) + 1))

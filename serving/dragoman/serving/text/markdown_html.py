@@ -34,7 +34,7 @@ def begins_html(source: str, text: int, end: int) -> bool:
 
 
 def html_end(source: str, text: int, end: int, *, in_paragraph: bool) -> re.Pattern[str] | None:
-    """What the last line of the HTML has that the line source[text:end] begins; None where it begins none."""
+    """What ends the HTML block that the line source[text:end] begins; None if it begins none."""
     for begin, until in _HTML_UNTIL:
         if begin.match(source, text, end) is not None:
             return until

@@ -1,4 +1,4 @@
-"""A line of a Markdown document while it is read: place in the source, and column."""
+"""A line of a Markdown document while it is read: position in the source, and column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CODE_INDENT = 3
 
 @dataclass(slots=True)
 class Line:
-    """Where reading a line has come to: place in the source, and column."""
+    """How far a line has been read: position in the source, and column."""
 
     source: str
     at: int
@@ -20,7 +20,7 @@ class Line:
     column: int = 0
 
     def indent(self) -> tuple[int, int]:
-        """Columns of white space that follow, and the place behind them."""
+        """The columns of white space that follow, and the position after them."""
         column, at = self.column, self.at
         while at < self.end and self.source[at] in " \t":
             column += 4 - column % 4 if self.source[at] == "\t" else 1

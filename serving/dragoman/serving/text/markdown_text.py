@@ -1,4 +1,4 @@
-"""Characters of Markdown: what escapes mean, and how text is written so that it is text again."""
+"""The characters of Markdown: the meaning of escapes, and how text is written so that it is read as text."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SIGNIFICANT = re.compile(
 
 
 def unescaped(raw: str) -> str:
-    """What a text means."""
+    """The meaning of a text."""
     return _ESCAPE.sub(_meaning, raw)
 
 
 def unescaped_slowly(raw: str) -> Generator[None, None, str]:
-    """The same of a text of any length; yields where a caller may do other things."""
+    """The same for a text of any length; yields so that the caller can do other work."""
     pieces, done = list[str](), 0
     for number, found in enumerate(_ESCAPE.finditer(raw), 1):
         pieces += (raw[done : found.start()], _meaning(found))

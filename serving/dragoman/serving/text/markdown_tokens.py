@@ -1,7 +1,7 @@
 """Markdown as tokens: structure and running text, byte for byte.
 
-Written for places in the source, which parsers for rendering do not give for what stands within a line; and it can pause,
-which they can't. `markdown-it-py` says in the tests whether the structure is the same before and after a translation.
+Parsers for rendering do not report the positions of inline elements in the source, and can not pause; this one does both.
+The tests use `markdown-it-py` to check that the structure is the same before and after a translation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOCKS_BETWEEN_PAUSES = 20
 
 
 def markdown_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
-    """The tokens that make up `source`; yields where a caller with other things to do should do them."""
+    """The tokens that make up `source`; yields so that the caller can do other work."""
     blocks, labels = yield from markdown_blocks(source)
     tokens: list[MarkupToken] = []
     done = 0
@@ -47,7 +47,7 @@ def markdown_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
 
 
 def _html(source: str, block: MarkdownBlock) -> Generator[None, None, list[MarkupToken]]:
-    """Lines of HTML; in a quote, whose signs stand among them, they are kept."""
+    """Lines of HTML. In a quotation, whose marks are between them, they are kept."""
     start, end = block.spans[0][0], block.spans[-1][1]
     between = (source[one[1] : other[0]] for one, other in zip(block.spans, block.spans[1:], strict=False))
     if any(text.strip() for text in between):

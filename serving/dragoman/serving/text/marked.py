@@ -1,7 +1,7 @@
-"""Blocks of text from which something was taken out: tags, and what is no words; and how it comes back into a translation.
+"""Blocks of text from which tags and other non-words were taken out, and how these come back into a translation.
 
-A *tag* stands between characters of a block's text; two of them may be a pair, and pairs are nested. An *atom* takes the
-place of characters: its stand-in is translated as if it were a number, and replaced again.
+A *tag* stands between characters of a block's text; two of them may be a pair, and pairs are nested. An *atom* replaces
+characters: its stand-in is translated as if it were a number, and replaced again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ATOMS_AT_ONCE = 1000
 
 
 class MarkedBlock:
-    """Text with tags and atoms, each in the order of the text. `write` makes source of translated text: it escapes it.
+    """Text with tags and atoms, each in the order of the text. `write` escapes translated text for the source format.
 
-    Parts are asked for from left to right: a tag between two of them belongs to the next.
+    Parts are requested from left to right: a tag between two of them belongs to the next.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class MarkedBlock:
         self._next_tag = 0
 
     def has_words(self, start: int, end: int) -> bool:
-        """Beside what stands for something else."""
+        """Whether there are words besides the stand-ins."""
         for atom in self._atoms_of(start, end):
             if LETTER.search(self.text, start, atom.start) is not None:
                 return True
@@ -62,7 +62,7 @@ class MarkedBlock:
         return LETTER.search(self.text, start, end) is not None
 
     def part(self, start: int, end: int) -> Part:
-        """With the tags that stand in it, and those before it that no part had."""
+        """With the tags within it, and those before it that belong to no earlier part."""
         text, atoms = self.text[start:end], self._atoms_of(start, end)
         first, stop = self._take_tags(end)
         own = [
@@ -91,7 +91,7 @@ class MarkedBlock:
         return Part(text, decoding, needs_links, restore, places, terms)
 
     def unchanged(self, start: int, end: int) -> Iterable[str]:
-        """Tags and atoms where they stood: a long one would take long to place."""
+        """Tags and atoms stay where they stood: placing those of a long stretch would take long."""
         cuts = [atom.end for atom in self._atoms_of(start, end)[_ATOMS_AT_ONCE - 1 :: _ATOMS_AT_ONCE] if atom.end < end]
         for begin, stop in itertools.pairwise([start, *cuts, end]):
             yield self._woven(begin, stop)
@@ -106,7 +106,7 @@ class MarkedBlock:
         return self._atoms[bisect.bisect_left(self._atom_places, start) : bisect.bisect_left(self._atom_places, end)]
 
     def _take_tags(self, end: int) -> tuple[int, int]:
-        """First and last of the tags that a part which ends there has."""
+        """The first and last of the tags that belong to a part which ends there."""
         stop = len(self._tags) if end >= self._last else bisect.bisect_left(self._tag_places, end, self._next_tag)
         while stop < len(self._tags) and self._tags[stop].at == end and self._tags[stop].ends_a_pair(stop):
             stop += 1  # the end of a pair belongs to what stands in it

@@ -1,4 +1,4 @@
-"""Markup as blocks of text: what text goes on across becomes tags and atoms of a block, all else stays as it is."""
+"""Groups markup into blocks of text: what text continues across becomes tags and atoms of a block, all else is a gap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_ITEMS = 512
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A stretch of source that is not translated but stands among words: an element that is kept."""
+    """A stretch of source among words that is not translated: an element that is kept."""
 
     raw: str
 
@@ -33,7 +33,7 @@ Item = str | Opaque | MarkupToken
 
 @dataclass(slots=True)
 class MarkedText:
-    """A block: its items in order, where they stand in the source, and for each tag its partner's place among them."""
+    """A block: its items in order, their positions in the source, and for each tag the index of its partner."""
 
     items: list[Item] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Builder:
         self._named = 0
 
     def with_references(self, token: MarkupToken) -> str:
-        """The source of a token with references in the place of attributes that are translated."""
+        """The source of a token with references instead of the attributes that are translated."""
         source, pieces, done = token.written or token.raw, list[str](), 0
         for text in token.attributes:
             if not (self._translates_attributes or text.is_always_translated):
@@ -175,7 +175,7 @@ def _is_content(item: Item) -> bool:
 
 
 def _partners(items: Sequence[Item]) -> dict[int, int]:
-    """Tags that open and close the same element, both ways. What is not nested has no partner."""
+    """The index of the matching tag of each tag, both ways. Tags that are not properly nested have no partner."""
     partners: dict[int, int] = {}
     open_tags: list[int] = []
     open_names: dict[str, int] = {}  # how many are open

@@ -1,4 +1,4 @@
-"""What HTML, XML and Markdown have in common once they are read: a row of tokens that are the source, piece by piece."""
+"""Tokens: what HTML, XML and Markdown have in common once they are read. Joined they are the source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["HTML_ATTRIBUTE", "HTML_TEXT", "AttributeText", "Kind", "MarkupToken"
 
 
 class Kind(Enum):
-    """What a piece of source is."""
+    """The kind of a piece of source."""
 
     TEXT = auto()
     OPEN = auto()
@@ -24,7 +24,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the text of a block is written as source again, and whether its white space means something."""
+    """How a block's text is written as source again, and whether its white space is significant."""
 
     write: Callable[[str], str]
     keeps_space: bool = False
@@ -32,7 +32,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class AttributeText:
-    """raw[start:end] of a token is a text of its own, which may be translated; `text` is what it means."""
+    """raw[start:end] of a token is a text of its own, which may be translated; `text` is its unescaped value."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ _STEPS_BETWEEN_PAUSES = 150
 
 
 def element_end(tokens: Sequence[MarkupToken], start: int) -> Generator[None, None, int]:
-    """Behind the element that tokens[start] opens; the end of the document where nothing closes it."""
+    """The index after the element that tokens[start] opens; the end of the document if nothing closes it."""
     name, depth = tokens[start].name, 0
     for at in range(start, len(tokens)):
         if (at - start) % _STEPS_BETWEEN_PAUSES == _STEPS_BETWEEN_PAUSES - 1:

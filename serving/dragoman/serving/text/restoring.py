@@ -23,7 +23,7 @@ BEGAN_BEFORE, ENDS_LATER = -2, -3
 
 
 class Tag(NamedTuple):
-    """`raw` stands before text[at]. `partner`: the place of its other half among the block's tags; -1 for none.
+    """`raw` stands before text[at]. `partner`: the index of its other half among the block's tags; -1 for none.
 
     `needs_words`: a pair that is left out where it would enclose nothing.
     """

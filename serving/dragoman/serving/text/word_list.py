@@ -6,5 +6,5 @@ __all__ = ["names"]
 
 
 def names(listed: str) -> dict[str, None]:
-    """The words of a list with spaces between them: in order, and quickly found."""
+    """The words of a list that is separated by spaces: in order, with fast lookup."""
     return dict.fromkeys(listed.split())

@@ -1,4 +1,4 @@
-"""Which elements of an XML document are structure, and which are part of running text."""
+"""Decides which elements of an XML document are structure, and which are part of running text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Characters of XML: what references mean, and how text is written as XML again."""
+"""The characters of XML: the meaning of references, and how text is written as XML."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _SPACES = {"preserve": Style(XML_TEXT.write, keeps_space=True), "default": XML_T
 
 
 def xml_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
-    """The tokens that make up `source`; yields where a caller with other things to do should do them."""
+    """The tokens that make up `source`; yields so that the caller can do other work."""
     tokens: list[MarkupToken] = []
     spaces: list[tuple[str, Style]] = []  # elements that say how white space is read, and are open
     at = text_start = steps = 0

@@ -1,1 +1,1 @@
-"""The real tritonserver: where it is, how it is started, and what its backend receives."""
+"""The real tritonserver: where it is, how it is started, and what its backend is told."""

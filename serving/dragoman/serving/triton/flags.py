@@ -1,4 +1,4 @@
-"""The one place that knows how our tritonserver is started; the container and the embedded server share it."""
+"""The flags with which tritonserver is started, in one place for the container and the embedded server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files; with `client_roots` callers must show a certificate signed by one of them (mTLS)."""
+    """PEM files; with `client_roots` callers must present a certificate signed by one of them (mTLS)."""
 
     certificate: Path
     key: Path

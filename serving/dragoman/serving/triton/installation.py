@@ -1,8 +1,8 @@
-"""Finds a tritonserver and lays out our backend where it looks for it.
+"""Finds a tritonserver and provides a backend directory for it.
 
-Triton looks for a backend in its backend directory, as `<name>/libtriton_<name>.so`. Ours is in the package, so a private
-directory with a link to it is what Triton is given, embedded (the binary of the `nvidia-pytriton` wheel) and in the
-official container alike. `model_repository/` is the same for both.
+Triton looks for a backend in its backend directory, as `<name>/libtriton_<name>.so`. dragoman's is in the package, so Triton
+is given a private directory with a link to it, both embedded (the binary of the `nvidia-pytriton` wheel) and in the official
+container. `model_repository/` is the same for both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OFFICIAL_ROOT = Path("/opt/tritonserver")
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A tritonserver with a backend directory that holds our backend."""
+    """A tritonserver with a backend directory that holds dragoman's backend."""
 
     kind: str
     binary: Path
@@ -58,7 +58,7 @@ def embedded(wheel_root: Path, backends: Path) -> Installation:
 
 
 def model_repository() -> Path:
-    """Our Triton models: inside the package when installed, at the top of the source tree otherwise."""
+    """The Triton models: inside the package when installed, at the top of the source tree otherwise."""
     packaged = Path(__file__).resolve().parent.parent / "model_repository"
     source_tree = Path(__file__).resolve().parents[4] / "model_repository"
     for candidate in (packaged, source_tree):

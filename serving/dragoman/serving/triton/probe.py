@@ -1,4 +1,4 @@
-"""A real translation through gRPC: the only proof that everything between a caller and the engine is alive."""
+"""The probe: a real translation through gRPC, the only proof that everything between a caller and the engine works."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _OURS = tuple(code.value for code in wire.ErrorCode)
 
 
 class ProbeFailed(Exception):
-    """There was no answer, or none of dragoman's."""
+    """There was no answer, or it was not from dragoman."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Requests a short translation from a server.
 
-    `name` is what the server's certificate must be valid for. Callers with mutual TLS show a certificate: the probe shows
-    the server's own.
+    `name` is what the server's certificate must be valid for. With mutual TLS the probe presents the server's own
+    certificate.
     """
 
     address: Address
@@ -36,7 +36,7 @@ class Probe:
     name: str = "localhost"
 
     async def is_listening(self, timeout_s: float) -> bool:
-        """Does Triton report that it is ready?"""
+        """Whether Triton reports that it is ready."""
         try:
             async with self.channel() as channel:
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)

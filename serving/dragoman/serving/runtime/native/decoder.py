@@ -1,8 +1,8 @@
-"""The decoder for graphs with custom operators: paged KV caches, and for each row a list of the slots that are its past.
+"""The decoder for graphs with custom operators: paged KV caches, and for each row a list of the slots of its past.
 
-Beams are never copied: a row that continues another takes over its list. Rows are never moved: slots are recycled. Caches
-never grow, either: the operating system is the pager. A decoder maps as much as all its sequences could ever need, memory is
-taken when a slot is first written, and given back when more is held than is in use.
+Beams are never copied: a row that continues another one takes over its list. Rows are never moved: slots are recycled.
+Caches never grow: the operating system does the paging. A decoder maps as much address space as its sequences could ever
+need; memory is allocated when a slot is first written, and given back when more is held than is in use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_BOUND_CANDIDATES = 64
 
 
 class PagedMemory:
-    """Places of `length` slots each: (layers, places, length, 2 · width). Memory is taken when it is first written."""
+    """Places of `length` slots each: (layers, places, length, 2 · width). Memory is allocated when it is first written."""
 
     def __init__(self, layout: CacheLayout, places: int, length: int) -> None:
         self.length = length
@@ -43,14 +43,14 @@ class PagedMemory:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", _MAP_NORESERVE)
         self._mapped = mmap.mmap(-1, max(4 * count, 1), flags)
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
-            self._mapped.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would take the memory of many sequences at once
+            self._mapped.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would allocate the memory of many sequences at once
         self._slots: Floats = np.frombuffer(self._mapped, np.float32, count).reshape(shape)
         self._written = [0] * places  # slots of each place whose memory is taken
         self.held = 0
 
     @property
     def tensor(self) -> Floats:
-        """As the graph sees it: (layers, slots, 2 · width)."""
+        """The memory as the graph sees it: (layers, slots, 2 · width)."""
         layers, places, length, width = self._slots.shape
         return self._slots.reshape(layers, places * length, width)
 
@@ -63,13 +63,13 @@ class PagedMemory:
         return self._slots[:, place, :slots].copy()
 
     def note_written(self, place: int, slots: int) -> None:
-        """So many slots of the place have been written, by us or by the graph."""
+        """So many slots of the place have been written, here or by the graph."""
         if slots > self._written[place]:
             self.held += slots - self._written[place]
             self._written[place] = slots
 
     def release(self, place: int) -> None:
-        """Give the memory of a place back; what it held is gone."""
+        """Give the memory of a place back; its contents are lost."""
         if not self._written[place]:
             return
         self.held -= self._written[place]
@@ -86,7 +86,7 @@ _MAP_NORESERVE = 0x4000  # Python names it from 3.11 on
 
 
 def has_input(session: Any, name: str) -> bool:  # noqa: ANN401
-    """Whether a graph takes this; older ones and those of other models may not."""
+    """Whether a graph has this input; older graphs, and those of other models, may lack it."""
     return any(given.name == name for given in session.get_inputs())
 
 
@@ -133,7 +133,7 @@ class _Bound:
 
 
 class NativeDecoder:
-    """Buffers are bound once for each number of sequences; a greedy step writes one small array."""
+    """Binds its buffers once per number of sequences; a greedy step writes one small array."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class NativeDecoder:
         return KVSlots(self.own.held, self.cross.held)
 
     def reserve(self, target_tokens: int) -> None:
-        """Nothing to do: memory is taken when it is written."""
+        """Nothing to do: memory is allocated when it is written."""
 
     def release(self, target_tokens: int) -> None:  # noqa: ARG002
         for place in self._free:
@@ -263,7 +263,7 @@ class NativeDecoder:
         self.slot_table[:rows, :longest] = taken
 
     def _settle(self, sequence: int, source_tokens: int) -> int:
-        """Give a sequence a free place, which is returned."""
+        """Give a sequence a free place; returns it."""
         place, rows = self._free.pop(), self._rows(sequence)
         self._places.append(place)
         self.starts[sequence], self.lengths[sequence] = place * self.cross.length, source_tokens

@@ -26,9 +26,9 @@ __all__ = ["NativeRuntime", "flat"]
 
 
 class NativeRuntime:
-    """Several calls at a time: each is one thread of its caller, which the pool's idle threads help."""
+    """Several calls at a time: each runs in the thread of its caller, helped by the idle threads of the pool."""
 
-    is_lost = False  # an error of ONNX Runtime is the call's
+    is_lost = False  # an error of ONNX Runtime belongs to the call
     pads = False
 
     def __init__(self, bundle: Path, manifest: Manifest, settings: RuntimeSettings) -> None:
@@ -71,7 +71,7 @@ class NativeRuntime:
         return NativeDecoder(self._sessions.decoder, self.layout, width, sequences, self._lengths)
 
     def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
-        """What an engine with these limits may take."""
+        """The memory that an engine with these limits may take."""
         return self._sessions.contract(limits, model, self.layout, cache_copies=1)
 
     def _forced(self, manifest: Manifest) -> NativeForced | None:
@@ -91,7 +91,7 @@ class NativeRuntime:
 
 
 def flat(sources: Sequence[Sequence[int]]) -> tuple[dict[str, npt.NDArray[np.integer[Any]]], npt.NDArray[np.int32]]:
-    """Inputs of an encoder that takes sources one after the other, without padding; and their lengths (sources,)."""
+    """The inputs of an encoder without padding, all sources one after the other; and their lengths (sources,)."""
     if len(sources) == 1:  # most calls of a server
         starts, lengths = np.array([[0], [len(sources[0])]], np.int32)
         ids = np.array(sources[0], np.int64)

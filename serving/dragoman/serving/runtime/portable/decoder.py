@@ -1,8 +1,8 @@
-"""The decoder for graphs that take the past and give back the present: all caches stay on the device between steps.
+"""The decoder for graphs that take the past and return the present: all caches stay on the device between steps.
 
-Whatever happened to the rows since the last step, sequences that came, left or moved and beams that were reordered, reaches
-the graph as one `parents` input: row r continues row parents[r] of the past. The cross-attention caches have no such input;
-they are arranged on the device, and only after sequences came or left.
+All changes of the rows since the last step (sequences that joined, left or moved, beams that were reordered) reach the graph
+in one `parents` input: row r continues row parents[r] of the past. The cross-attention caches have no such input; they are
+rearranged on the device, and only after sequences joined or left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCORED = ("scored_log_probs", "scored_logits")
 
 
 class PortableDecoder:
-    """Groups of `width` rows; a step sends token ids, positions and parents there and brings the best tokens back."""
+    """Groups of `width` rows; a step sends token ids, positions and parents to the device and fetches the best tokens."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class PortableDecoder:
         return fitted(current, len(self._lengths) + newcomers, max([source, *self._lengths]), target)
 
     def _resize(self, shape: CacheShape) -> None:
-        """Lay the caches out anew, if the shape is another."""
+        """Copy the caches to a new shape, if it differs."""
         if shape == self._shape:
             return
         self._shape = shape
@@ -99,7 +99,7 @@ class PortableDecoder:
         self._cross_bound = False
 
     def step(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int) -> TopTokens:
-        scored_tokens = np.zeros((*tokens.shape, 1), np.int64)  # one of each row, which nobody looks at
+        scored_tokens = np.zeros((*tokens.shape, 1), np.int64)  # one per row, which is not used
         best = self._step(tokens, positions, parents, scored_tokens)
         best_tokens = TopTokens(*(part[:, :candidates] for part in best[:3]))
         self._last = best_tokens.tokens[:, :1], positions.copy(), parents, candidates
@@ -148,7 +148,7 @@ class PortableDecoder:
         return self.step(tokens, positions + 1, parents, candidates)
 
     def _settle(self) -> None:
-        """Lay `_cross` out as the sequences are now, with the room that the shape asks for."""
+        """Rearrange `_cross` for the current sequences, with the room that the shape requires."""
         self._cross = self._arranger.picked(self._cross, self._place, self._shape.source)
         self._place = list(range(len(self._lengths)))
         self._cross_bound = False

@@ -1,8 +1,8 @@
-"""Memory of the device that a model runs on, and how rows of tensors are moved about in it without leaving it.
+"""Memory of the device that a model runs on, and how rows of tensors are moved within it.
 
-ONNX Runtime can't copy a part of a tensor within a GPU, so that is left to graphs of two operators, run where the tensors
-lie: `picked` takes rows and positions (Gather twice), `joined` puts rows behind rows (Concat). They are the same for every
-model, so they are written here and not in a bundle.
+ONNX Runtime can't copy a part of a tensor within a GPU, so graphs of two operators do it where the tensors are: `picked`
+selects rows and positions (Gather twice), `joined` appends rows (Concat). They are the same for every model, so they are
+generated here and not part of a bundle.
 """
 
 # ruff: noqa: ANN401 - onnxruntime has no types
@@ -34,25 +34,27 @@ class DeviceMemory:
     put: Callable[[npt.NDArray[Any]], Any]
 
     def hold(self, tensors: Sequence[Any]) -> Tensors:
-        """These tensors on the device; those that are there already are not copied."""
+        """These tensors on the device; those that are already there are not copied."""
         return [self.put(tensor) if isinstance(tensor, np.ndarray) else tensor for tensor in tensors]
 
     def arranger(self, model: Any, count: int, dtype: str) -> Arranger:
-        """For `count` caches of `model`, a session on this device; decoders share it, for opening one takes milliseconds."""
+        """For `count` caches of `model`, an arranger on this device; decoders share it, because opening a session takes
+        milliseconds.
+        """
         if model not in _arrangers:
             _arrangers[model] = Arranger(model, self, count, dtype)
         return _arrangers[model]
 
     @property
     def providers(self) -> list[tuple[str, dict[str, str]]]:
-        """Who runs graphs on this memory."""
+        """The execution providers that run graphs on this memory."""
         cpu: tuple[str, dict[str, str]] = ("CPUExecutionProvider", {})
         cuda = ("CUDAExecutionProvider", {"device_id": str(self.id), "arena_extend_strategy": "kSameAsRequested"})
         return [cuda, cpu] if self.kind == "cuda" else [cpu]
 
 
 class Arranger:
-    """Arranges `count` tensors of `dtype` alike, (rows, heads, length, head_dim) each."""
+    """Rearranges `count` tensors of `dtype` in the same way, (rows, heads, length, head_dim) each."""
 
     def __init__(self, model: Any, device: DeviceMemory, count: int, dtype: str) -> None:
         """`model` is a session on that device: ours are of its kind and compute with as many threads."""
@@ -64,9 +66,9 @@ class Arranger:
         self._pick, self._join = opened(_picking(count, dtype)), opened(_joining(count, dtype))
 
     def picked(self, tensors: Tensors, rows: Sequence[int] | npt.NDArray[np.int64], length: int) -> Tensors:
-        """Those rows in that order, with `length` positions. Positions that were not there repeat the last one.
+        """These rows in this order, with `length` positions. Positions that did not exist repeat the last one.
 
-        What they hold does not matter, as long as it is a number: nobody looks beyond the tokens of a row.
+        Their contents do not matter as long as they are numbers: nothing beyond the tokens of a row is read.
         """
         held, _, old, _ = tensors[0].shape()
         if length == old and np.array_equal(rows, np.arange(held)):

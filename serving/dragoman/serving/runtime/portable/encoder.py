@@ -1,4 +1,4 @@
-"""Running an encoder: sources padded to the longest, their keys and values left where the decoder reads them."""
+"""Runs an encoder: sources padded to the longest, their keys and values left where the decoder reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def padded(sources: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt
 
 
 class DeviceEncoder:
-    """An encoder for decoders whose caches lie on a device: what it computes never leaves it."""
+    """An encoder for decoders whose caches are on a device: its results never leave it."""
 
     def __init__(self, session: Any, outputs: Sequence[str], device: DeviceMemory) -> None:  # noqa: ANN401
         self._session, self._outputs, self._device = session, list(outputs), device

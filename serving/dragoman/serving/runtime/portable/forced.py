@@ -1,4 +1,4 @@
-"""Forced decoding with standard operators: a piece of a target is read together with all that stands before it."""
+"""Forced decoding with standard operators: a piece of a target is read together with everything before it."""
 
 from __future__ import annotations
 

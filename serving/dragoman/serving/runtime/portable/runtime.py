@@ -1,4 +1,4 @@
-"""The runtime for graphs of standard operators: padded sources, and caches that each step gives back anew."""
+"""The runtime for graphs of standard operators: padded sources, and caches that each step writes anew."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PortableRuntime:
         return PortableDecoder(self._sessions.decoder, self.layout, width, self._memory)
 
     def contract(self, limits: EngineLimits, model: ModelFacts) -> MemoryContract:
-        """What an engine with these limits may take."""
+        """The memory that an engine with these limits may take."""
         return self._sessions.contract(limits, model, self.layout, cache_copies=2)  # past and present
 
     def _forced(self, manifest: Manifest) -> PortableForced | None:

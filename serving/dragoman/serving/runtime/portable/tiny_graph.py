@@ -1,7 +1,7 @@
-"""Just enough of ONNX's file format to write down a graph of a few operators, without the library that knows all of it.
+"""Just enough of ONNX's file format to write a graph of a few operators without the onnx library.
 
-A file is a protobuf message, which is a list of numbered fields: a number (varint) or bytes with their length before them.
-The field numbers are those of onnx.proto.
+A file is a protobuf message, a list of numbered fields: a number (varint), or bytes preceded by their length. The field
+numbers are those of onnx.proto.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The Python bindings of TensorRT: `tensorrt_rtx_bindings`, or `tensorrt` for GPUs that TensorRT-RTX does not know.
+"""The Python bindings of TensorRT: `tensorrt_rtx_bindings`, or `tensorrt` for GPUs that TensorRT-RTX does not support.
 
-Both have the same classes. What only TensorRT-RTX has stands here: the check of an engine before it is loaded, the
-capture of CUDA graphs, and the cache of what it has compiled for this GPU.
+Both have the same classes. The features of TensorRT-RTX alone are here: checking an engine before it is loaded, capturing
+CUDA graphs, and caching the kernels compiled for this GPU.
 """
 
 # ruff: noqa: ANN401 - the bindings have no types
@@ -35,7 +35,7 @@ def import_cuda(importing: Import = importlib.import_module) -> tuple[Any, Any]:
 
 
 def engines_of(manifest: Manifest, bundle: Path) -> dict[Role, EngineFile]:
-    """The engine of each role; BundleError that says how to get them."""
+    """The engine of each role; BundleError that says how to build missing ones."""
     engines: dict[Role, EngineFile] = {engine.role: engine for engine in manifest.engines}
     if {"encoder", "decoder"} <= set(engines):
         taken = {spec.name for spec in manifest.graph("decoder", "portable").inputs}
@@ -61,7 +61,7 @@ class Bindings:
         self._runtime = self._trt.Runtime(self._logger)
 
     def rebuild(self, bundle: Path) -> str:
-        """What to do about an engine that does not run here."""
+        """The advice for an engine that does not run here."""
         flag = "" if self.is_rtx else " --flavour tensorrt"
         return f"build it anew, which takes seconds: dragoman build-engines {bundle}{flag}"
 

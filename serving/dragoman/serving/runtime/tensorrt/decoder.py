@@ -1,8 +1,8 @@
-"""The decoder of a batch: caches on the GPU, a few bytes up and down at every step.
+"""The decoder of a batch: caches on the GPU, a few bytes sent and fetched at every step.
 
 Rows are padded to those of the caches, so that shapes and addresses stay the same from step to step and a captured CUDA
-graph stays valid. Whatever happened to the sequences since the last step reaches the graph as its `parents` input: row r
-continues row parents[r] of the past.
+graph stays valid. All changes of the sequences since the last step reach the graph in its `parents` input: row r continues
+row parents[r] of the past.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCORED = ("scored_log_probs", "scored_logits")
 
 
 def padded_shape(current: CacheShape, sequences: int, source: int, target: int, lengths: tuple[int, int]) -> CacheShape:
-    """The caches for what is needed; `lengths` are the longest source and target that the engine takes."""
+    """The cache shape that is needed; `lengths` are the longest source and target that the engine accepts."""
     shape = fitted(current, sequences, source, target)
     return CacheShape(shape.sequences, min(shape.source, lengths[0]), min(shape.target, lengths[1]))
 
@@ -101,8 +101,9 @@ class TensorRtDecoder:
         return best
 
     def step_scoring(self, tokens: Ids, positions: Ids, parents: Ids, candidates: int, scored_tokens: Ids) -> TopTokens:
-        """More than the engine scores at once take the same step again: it reads one side of the caches and writes the
-        other."""
+        """If there are more than the engine scores at once, the same step is repeated: it reads one side of the caches and
+        writes the other.
+        """
         rows, wanted = tokens.size, scored_tokens.shape[-1]
         flat = np.maximum(scored_tokens.reshape(rows, wanted), 0)
         found: list[tuple[npt.NDArray[np.float32], ...]] = []
@@ -199,7 +200,7 @@ class TensorRtDecoder:
         }
 
     def _make_room(self) -> None:
-        """What goes up and comes down at every step, for the rows of the caches."""
+        """Buffers for what is sent and fetched at every step, for the rows of the caches."""
         shapes = self._shapes()
         kinds = {spec.name: spec.dtype for spec in (*self._engine.graph.inputs, *self._engine.graph.outputs)}
         self._staging = Staging(self._device, {name: (shapes[name], kinds[name]) for name in _STEP})

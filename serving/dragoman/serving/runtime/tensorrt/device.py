@@ -1,6 +1,6 @@
-"""A GPU as this runtime sees it: memory, copies, and one stream in which everything happens in the order it was asked for.
+"""A GPU for this runtime: memory, copies, and one stream that executes everything in order.
 
-`cuda` and `driver` are the modules `cuda.bindings.runtime` and `.driver`; whatever has their functions can take their place.
+`cuda` and `driver` are the modules `cuda.bindings.runtime` and `.driver`; anything with their functions can replace them.
 """
 
 # ruff: noqa: ANN401 - cuda.bindings has no types
@@ -34,12 +34,12 @@ class Rows(NamedTuple):
 
 
 class Gpu:
-    """GPU `number`. Used as a context: one thread at a time gives it work, and CUDA knows which GPU is meant."""
+    """GPU `number`. A context manager: one thread at a time gives it work, and CUDA calls then apply to this GPU."""
 
     def __init__(self, cuda: Any, driver: Any, number: int) -> None:
         self._cuda, self._driver, self.number = cuda, driver, number
         self._lock = threading.RLock()
-        self.synchronised = 0  # how often everything that was asked for had happened
+        self.synchronised = 0  # how often the stream has been synchronised
         self.bytes_up = self.bytes_down = 0
         self.is_lost = False  # after an error CUDA answers every call of this process with it
         error, count = _first_two(cuda.cudaGetDeviceCount())
@@ -86,20 +86,20 @@ class Gpu:
         return f"{major}.{minor}"
 
     def free_bytes(self) -> int:
-        """Memory that nobody has taken."""
+        """The memory that is not allocated."""
         error, free, _total = self._cuda.cudaMemGetInfo()
         self._done((error,))
         return int(free)
 
     def allocate(self, count: int) -> Buffer:
-        """So many bytes of its memory, which hold anything."""
+        """Allocate uninitialised memory."""
         error, address = _first_two(self._cuda.cudaMallocAsync(max(count, _LEAST_BYTES), self.stream))
         if int(error):
             raise ServerError(f"GPU {self.number} has no {count:,} bytes left: {self._told(error)}")
         return Buffer(self, int(address), max(count, _LEAST_BYTES))
 
     def pinned(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Pinned:
-        """Memory of the host that the GPU reads and writes by itself."""
+        """Host memory that the GPU reads and writes directly."""
         kind = np.dtype(dtype)
         count = max(int(np.prod(shape)) * kind.itemsize, 1)
         address = int(self._done(self._cuda.cudaHostAlloc(count, self._cuda.cudaHostAllocDefault)))
@@ -129,7 +129,7 @@ class Gpu:
         self._done(self._cuda.cudaMemsetAsync(buffer.address, 0, buffer.bytes, self.stream))
 
     def synchronise(self) -> None:
-        """Wait until everything that was asked for has happened."""
+        """Wait until all work of the stream is done."""
         self._done(self._cuda.cudaStreamSynchronize(self.stream))
         self.synchronised += 1
 
@@ -143,7 +143,7 @@ class Gpu:
             self._done(self._cuda.cudaFreeHost(address))
 
     def _keep_freed_memory(self) -> None:
-        """Memory that is freed stays ours for the next one who asks: the contract says how much it is at most."""
+        """Freed memory stays allocated for the next request: the memory contract bounds it."""
         supported = self._cuda.cudaDeviceAttr.cudaDevAttrMemoryPoolsSupported
         if not self._done(self._cuda.cudaDeviceGetAttribute(supported, self.number)):
             raise ServeError(f"GPU {self.number} has no memory pools, which device='tensorrt' needs; use --device cuda")
@@ -166,7 +166,7 @@ class Gpu:
 
 
 class Buffer:
-    """Memory of the GPU; given back, in the order of the stream, when nobody holds it any more."""
+    """GPU memory; freed, in the order of the stream, when the last reference to it is gone."""
 
     __slots__ = ("__weakref__", "address", "bytes")
 

@@ -1,4 +1,4 @@
-"""Why CUDA can't use a GPU here, and what to do about it."""
+"""Finds out why CUDA can not use a GPU here, and what to do about it."""
 
 # ruff: noqa: ANN401 - cuda.bindings has no types
 

@@ -23,14 +23,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Scratch:
-    """Memory for what an engine computes in between. One for all: on one stream they run one after the other."""
+    """Memory for intermediate results of engines. One for all: on one stream they run one after the other."""
 
     def __init__(self, device: Gpu) -> None:
         self._device = device
         self.buffer: Buffer | None = None
 
     def reserve(self, count: int) -> None:
-        """Room for so many bytes; contexts learn of another address when they run next."""
+        """Ensure a size; contexts use the new address when they run next."""
         if self.buffer is None or self.buffer.bytes < count:
             self.buffer = None  # the old one is given back first
             self.buffer = self._device.allocate(count)
@@ -65,7 +65,7 @@ class LoadedEngine:
             bindings.check_tensor(self.native, spec, f"{entry.file}: {bindings.rebuild(bundle)}")
         file = None if kernels is None else kernels / f"{entry.file}-{device.number}.kernels"
         self._config, self.kernels = bindings.runtime_config(self.native, capture=capture, kernels=file)
-        self._idle = defaultdict[int, list[Context]](list)  # by profile: contexts that nobody holds
+        self._idle = defaultdict[int, list[Context]](list)  # by profile: contexts that are not in use
 
     def profile_of(self, shapes: Shapes) -> int:
         """The profile that these shapes are within; ServerError when there is none."""
@@ -79,7 +79,7 @@ class LoadedEngine:
         return max(profile.maximum[name][axis] for profile in self.entry.profiles)
 
     def execution(self, profile: int) -> Execution:
-        """A context for that profile: one that nobody holds, if there is one. A new one makes TensorRT-RTX compile."""
+        """A context for this profile: an unused one if possible, because a new one makes TensorRT-RTX compile."""
         idle = self._idle[profile]
         if not idle:
             native = self._bindings.context(self.native, self._config, profile, self._device)
@@ -87,7 +87,7 @@ class LoadedEngine:
         return Execution(idle)
 
     def scratch_bytes(self, shapes: Shapes) -> int:
-        """What a run with these shapes needs in between."""
+        """The memory for intermediate results of a run with these shapes."""
         return self.execution(self.profile_of(shapes)).scratch_bytes(shapes)
 
     def output_bytes(self, name: str, shape: tuple[int, ...]) -> int:
@@ -96,7 +96,7 @@ class LoadedEngine:
 
 
 class Execution:
-    """The right to run a context; it goes back to the others when nobody holds this any more."""
+    """The right to run a context, which is returned to the unused ones when the last reference to this is gone."""
 
     __slots__ = ("__weakref__", "bind", "run", "scratch_bytes")
 
@@ -107,7 +107,7 @@ class Execution:
 
 
 class Context:
-    """An execution context. What was bound stays bound: a run that differs in nothing repeats its captured CUDA graph."""
+    """An execution context. Bindings persist: a run that differs in nothing repeats its captured CUDA graph."""
 
     def __init__(self, native: Any, scratch: Scratch, file: str, stream: int) -> None:
         self._native, self._scratch, self._file, self._stream = native, scratch, file, stream
@@ -126,7 +126,7 @@ class Context:
                 self._addresses[name] = address
 
     def run(self) -> None:
-        """Ask for one run."""
+        """Enqueue one run."""
         buffer = self._scratch.buffer
         if buffer is not None and self._scratch_address != buffer.address:
             self._native.set_device_memory(buffer.address, buffer.bytes)

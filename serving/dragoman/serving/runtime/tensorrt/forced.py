@@ -1,4 +1,4 @@
-"""Forced decoding on a GPU: a piece of a target and all before it go up, and what the model says of the piece comes down."""
+"""Forced decoding on a GPU: a piece of a target and everything before it are sent, and the results of the piece fetched."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What TensorRT-RTX has compiled for this GPU, in a file that outlives the process that compiled it.
+"""Kernels that TensorRT-RTX has compiled for this GPU, in a file that outlives the process.
 
-An engine process that takes the place of one that died would compile for seconds otherwise.
+Otherwise an engine process that replaces another one would compile for seconds.
 """
 
 # ruff: noqa: ANN401 - the bindings have no types
@@ -18,13 +18,15 @@ _log = logging.getLogger(__name__)
 
 
 class CompiledKernels:
-    """The runtime cache of an engine. `path` lies in a directory of ours alone: what is in it runs on the GPU."""
+    """The runtime cache of an engine. `path` is in a private directory: its contents are executed on the GPU."""
 
     def __init__(self, native: Any, path: Path) -> None:
         self._native, self._path = native, path
 
     def load(self) -> None:
-        """Take what another process has left. The file goes: who dies of it leaves none to the next one."""
+        """Load what another process has saved. The file is removed first: if it makes this process crash, the next one does
+        not load it.
+        """
         try:
             blob = self._path.read_bytes()
             self._path.unlink()
@@ -34,7 +36,7 @@ class CompiledKernels:
             _log.info("kernels that were compiled before do not fit this GPU or driver; they are compiled anew")
 
     def save(self) -> None:
-        """Leave everything that was compiled until now."""
+        """Save everything that was compiled so far."""
         part = self._path.with_suffix(f".{os.getpid()}.part")
         try:
             part.write_bytes(self._native.serialize())

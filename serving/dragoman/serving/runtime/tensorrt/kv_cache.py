@@ -1,10 +1,9 @@
 """The KV caches of a batch in the GPU's memory.
 
-A step reads the self-attention caches and writes them anew, in the order that beams have then, so they exist twice: what
-one step wrote the next one reads. Tensors are (sequences · width, heads, target, head_dim) and, for the cross-attention,
-(sequences, heads, source, head_dim), as large as `shape` says whatever is in use: shapes and addresses seldom change.
-
-Whatever is not in use holds numbers: a masked position counts 0 times its value, and 0 times NaN is NaN.
+A step reads the self-attention caches and writes them anew, in the new order of beams, so they exist twice: what one step
+wrote the next one reads. Tensors are (sequences · width, heads, target, head_dim) and, for the cross-attention, (sequences,
+heads, source, head_dim), with the sizes of `shape` however much is in use: shapes and addresses seldom change. Unused parts
+must hold numbers: a masked position counts 0 times its value, and 0 times NaN is NaN.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class DeviceKVCache:
         }
 
     def stepped(self) -> None:
-        """What a step wrote the next one reads."""
+        """After a step: the next one reads what it wrote."""
         self.side = 1 - self.side
 
     def resize(self, shape: CacheShape, sequences: int, pasts: Sequence[tuple[int, int]]) -> None:
@@ -81,7 +80,7 @@ class DeviceKVCache:
                 _put(self._cross, index, new)
 
     def join(self, first: int, encoded: Sequence[EncodedTensor], indices: Sequence[int]) -> None:
-        """The cross-attention of sequences from number `first` on."""
+        """Store the cross-attention of sequences from number `first` on."""
         for index, tensor in enumerate(encoded):
             for at, source, count in _runs(zip(itertools.count(first), indices)):
                 self._copy(

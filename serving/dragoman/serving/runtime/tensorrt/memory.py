@@ -1,4 +1,4 @@
-"""How much of the GPU's memory an engine may take: known and checked before it serves anybody."""
+"""How much of the GPU's memory an engine may take: computed and checked before it serves requests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _check_profiles(decoder: LoadedEngine, bundle: Path, limits: EngineLimits) -
 
 
 def _encoder_scratch(encoder: LoadedEngine, limits: EngineLimits) -> int:
-    """The largest of the calls that may come: many short sources, or few long ones."""
+    """The larger of the extreme calls: many short sources, or few long ones."""
     longest, batches = encoder.largest("source_ids", 1), encoder.largest("source_ids", 0)
     needed, batch = 0, 1
     while batch <= min(batches, power_of_two(limits.max_rows)):

@@ -1,4 +1,4 @@
-"""A bundle's TensorRT engines on a GPU, behind the interface that the engine knows."""
+"""A bundle's TensorRT engines on a GPU, behind the engine's runtime interface."""
 
 from __future__ import annotations
 

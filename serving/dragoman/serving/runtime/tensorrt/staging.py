@@ -1,4 +1,4 @@
-"""The few bytes that a call sends to the GPU: written side by side into page-locked memory, sent in one copy."""
+"""The few bytes that a call sends to the GPU: collected in page-locked memory, sent in one copy."""
 
 from __future__ import annotations
 
