@@ -60,7 +60,7 @@ def test_a_stream_from_the_response_cache_returns_as_much(caller: Caller) -> Non
 
 
 @pytest.mark.parametrize("on_suspicion", ["report", "retry"])
-def test_what_is_told_of_sentences_is_what_the_contract_lists(caller: Caller, on_suspicion: str) -> None:
+def test_reports_of_sentences_have_the_fields_of_the_contract(caller: Caller, on_suspicion: str) -> None:
     answer = caller.translate([f"{SENTENCE} {SENTENCE}"], on_suspicion=on_suspicion)
     (told,) = answer.details["texts"]
     assert tuple(told) == (*TEXT_FIELDS, *CHECK_FIELDS)

@@ -171,7 +171,7 @@ def test_prometheus_and_the_server_count_the_same(prometheus: Prometheus, server
 
 
 @NEEDS_PROMETHEUS
-def test_a_well_server_raises_no_alarm(prometheus: Prometheus) -> None:
+def test_a_healthy_server_raises_no_alarm(prometheus: Prometheus) -> None:
     rules = prometheus.get("rules")["groups"][0]["rules"]
     assert {rule["name"]: rule["health"] for rule in rules if rule["health"] != "ok"} == {}
     assert [rule["name"] for rule in rules if rule.get("state") == "firing"] == []

@@ -128,7 +128,7 @@ def test_what_is_no_place_is_refused_by_name(caller: Caller, options: dict[str, 
     assert complaint in str(refused.value.details())
 
 
-def test_a_long_text_with_all_places_holds_up_no_neighbour(caller: Caller) -> None:
+def test_a_long_text_with_all_places_delays_no_other_request(caller: Caller) -> None:
     text = f"{SOURCE} " * 150
     places = list(range(0, 1600, 100))
     later = caller.stub.ModelInfer.future(

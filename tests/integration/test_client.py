@@ -73,7 +73,7 @@ def test_a_greedy_stream_comes_in_pieces(translator: Translator) -> None:
     assert len(list(translator.stream(SENTENCES[9], beam_size=1, cache=False))) > 3
 
 
-def test_leaving_a_stream_stops_the_work(server: Server, translator: Translator) -> None:
+def test_closing_a_stream_stops_the_work(server: Server, translator: Translator) -> None:
     def cancelled() -> float:
         return server.metrics().get('dragoman_requests_total{model="en-de",outcome="cancelled"}', 0.0)
 
@@ -96,7 +96,7 @@ def test_a_time_that_is_too_short_is_a_deadline(translator: Translator) -> None:
         ({"prefix": [10**6]}, "1000000"),
     ],
 )
-def test_what_the_server_can_not_do_is_refused_in_its_words(
+def test_what_the_server_can_not_do_is_refused_with_its_message(
     translator: Translator, options: dict[str, object], said: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):
@@ -162,7 +162,7 @@ def test_the_command_translates(server: Server, flags: list[str], capsys: pytest
     assert capsys.readouterr().out == "Wo ist der Bahnhof?\n"
 
 
-def test_tritons_words_for_an_unknown_model_are_understood(server: Server) -> None:
+def test_tritons_error_for_an_unknown_model_is_understood(server: Server) -> None:
     caller = server.caller()
     with pytest.raises(grpc.RpcError) as caught:
         caller.stub.ModelInfer(service_pb2.ModelInferRequest(model_name="nothing"), timeout=600)

@@ -189,7 +189,7 @@ def test_the_shell_knows_a_document_by_its_name(server: Server, tmp_path: Path) 
     assert (tmp_path / "page.de.md").read_text(encoding="utf-8") == shown.stdout
 
 
-def test_an_alignment_tells_of_the_text_as_it_was_sent(translator: Translator) -> None:
+def test_an_alignment_refers_to_the_text_as_it_was_sent(translator: Translator) -> None:
     for text, options in (
         ("I love you 😍. Where is the station?", {}),
         ("<p>I am <b>here</b>.</p>\n<p>Where is the <i>station</i>?</p>", {"format": "html"}),

@@ -26,7 +26,7 @@ def test_a_paragraph_keeps_the_quality_of_its_sentences(caller: Caller) -> None:
     assert whole >= 0.97 * one_by_one > 20
 
 
-def test_a_paragraph_says_what_its_sentences_say(caller: Caller) -> None:
+def test_a_paragraph_has_the_translations_of_its_sentences(caller: Caller) -> None:
     """Without references, in every checkout: what sentences lose in a paragraph is what differs from them alone."""
     sources = (CHECKOUT / "deploy" / "workload.txt").read_text(encoding="utf-8").splitlines()
     assert len(sources) >= 4 * EACH

@@ -86,7 +86,7 @@ def test_tokens_are_the_target_and_its_end(translator: Translator) -> None:
     assert "".join(token.text for token in long.tokens) == PAIRS[3][1].strip()
 
 
-def test_what_the_model_would_say_is_more_probable(translator: Translator) -> None:
+def test_what_the_model_would_generate_is_more_probable(translator: Translator) -> None:
     best = translator.translate(SOURCES[0], beam_size=4, length_penalty=0.0, cache=False)
     right, wrong = translator.score([SOURCES[0]] * 2, [best.text, TARGETS[1]])
     assert right.total == pytest.approx(best.score, abs=1e-3)
@@ -162,7 +162,7 @@ def test_other_models_have_no_target(caller: Caller, model: str) -> None:
                 raise grpc.RpcError
 
 
-def test_many_long_targets_hold_up_no_neighbour(caller: Caller) -> None:
+def test_many_long_targets_delay_no_other_request(caller: Caller) -> None:
     source, target = "My brother lives in a small house. " * 4, "Mein Bruder wohnt in einem kleinen Haus am Fluss. " * 8
     neighbour = "It is raining."
     caller.translate([neighbour], cache=False)
@@ -176,7 +176,7 @@ def test_many_long_targets_hold_up_no_neighbour(caller: Caller) -> None:
     assert len({tuple(map(tuple, text["tokens"])) for text in answer.details["texts"]}) == 1
 
 
-def test_a_caller_who_leaves_stops_the_work(server: Server, caller: Caller) -> None:
+def test_a_caller_that_disconnects_stops_the_work(server: Server, caller: Caller) -> None:
     def cancelled() -> float:
         return server.metrics().get('dragoman_requests_total{model="en-de",outcome="cancelled"}', 0)
 

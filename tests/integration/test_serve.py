@@ -90,7 +90,7 @@ class TestResponseCache:
         assert again.details["texts"][0]["cached"]
         assert (again.texts, again.scores, again.token_counts) == (first.texts, first.scores, first.token_counts)
 
-    def test_other_options_are_another_question(self, caller: Caller) -> None:
+    def test_other_options_are_not_answered_from_the_cache(self, caller: Caller) -> None:
         caller.translate(["The weather was fine yesterday."], beam_size=1)
         assert not caller.translate(["The weather was fine yesterday."], beam_size=2).details["texts"][0]["cached"]
 
@@ -153,7 +153,7 @@ class TestClientDrivenDecoding:
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
         assert refused.value.details().startswith("SESSION_LOST: ")
 
-    def test_a_session_is_nobodys_guess(self, caller: Caller) -> None:
+    def test_names_of_sessions_are_unguessable(self, caller: Caller) -> None:
         session, _ = caller.encode(["Hello."])
         other, _ = caller.encode(["Hello."])
         assert len(session) > 24

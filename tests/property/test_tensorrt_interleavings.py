@@ -129,7 +129,7 @@ def test_every_sequence_gets_the_tokens_and_scores_of_the_cpu(gpu: Gpu, actions:
 
 @settings(max_examples=20, deadline=None)
 @given(actions=ACTIONS)
-def test_so_it_does_with_a_shortlist(short_gpu: Gpu, actions: list) -> None:
+def test_every_sequence_gets_the_tokens_and_scores_of_the_cpu_with_a_shortlist(short_gpu: Gpu, actions: list) -> None:
     play(short_gpu, actions)
 
 

@@ -13,7 +13,7 @@ from served import CALL_TIMEOUT_S, Server, eventually, request
 ALLOWED = {"ok", "DRAINING", LOST}
 
 
-def test_newcomers_of_a_draining_server_get_an_answer_or_draining(reference_bundle: Path) -> None:
+def test_new_callers_of_a_draining_server_get_an_answer_or_draining(reference_bundle: Path) -> None:
     with Server.start([f"en-de={reference_bundle}"], "--threads", "1") as server:
         outcomes: list[Outcome] = []
         stop = threading.Event()

@@ -92,7 +92,7 @@ class TestMalformed:
     def test_one_text_of_many_is_named(self, caller: Caller) -> None:
         refused(caller, request("translate", [b"good", b"\xc3\x28"], {}), complaint="^INVALID_REQUEST: text 1 is not UTF-8")
 
-    def test_does_not_touch_its_neighbours(self, caller: Caller) -> None:
+    def test_does_not_affect_other_requests(self, caller: Caller) -> None:
         """Everything at once: good requests between all the bad ones, in the same batches."""
         good = [f"Tom has {number} books and is reading one of them." for number in range(2, 12)]
         alone = [caller.translate([text], cache=False).best for text in good]
@@ -199,7 +199,7 @@ class TestSlowCallers:
 
 class TestSessions:
     @pytest.mark.parametrize("session", [b"en-de-1.guess", b"", b"\xff" * 50])
-    def test_a_guess_opens_nothing(self, caller: Caller, session: bytes) -> None:
+    def test_a_guessed_name_opens_no_session(self, caller: Caller, session: bytes) -> None:
         with pytest.raises(grpc.RpcError) as error:
             caller.decode(session, {"do": "step", "candidates": 1}, [(0, -1, 0)])
         assert error.value.code() is grpc.StatusCode.NOT_FOUND

@@ -23,7 +23,7 @@ def test_every_command_has_a_summary(capsys: pytest.CaptureFixture[str]) -> None
     assert all(len(line) == 2 for line in lines)
 
 
-def test_a_reader_that_has_seen_enough_is_no_crash() -> None:
+def test_a_reader_that_closes_the_pipe_is_no_crash() -> None:
     command = [str(Path(sys.executable).with_name("dragoman")), "completion", "zsh"]
     reader, writer = os.pipe()
     os.close(reader)  # before anything is written: a pipe would hold all of it, and nobody would notice
@@ -42,7 +42,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
 @pytest.mark.parametrize("arguments", [["--version"], ["completion", "zsh"], []])
-def test_a_full_disk_is_told_in_one_line(arguments: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(arguments: list[str]) -> None:
     program = str(Path(sys.executable).with_name("dragoman"))
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([program, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)

@@ -125,7 +125,7 @@ def test_the_blocking_translator_works_inside_a_running_event_loop(translator: T
     assert asyncio.run(main()) == ["ONE", "TWO", "THREE"]
 
 
-def test_a_job_of_many_lines_gives_way_to_people(translator: Translator, triton: ScriptedTriton) -> None:
+def test_a_job_of_many_lines_has_batch_priority(translator: Translator, triton: ScriptedTriton) -> None:
     list(translator.translate_lines(["one"]))
     assert triton.received[0].options["priority"] == "batch"
 

@@ -59,7 +59,7 @@ def test_a_stream_of_another_wire_version_is_not_guessed_at(
         list(translator.stream("hi"))
 
 
-def test_leaving_a_stream_stops_the_work_in_the_server(translator: Translator, triton: ScriptedTriton) -> None:
+def test_closing_a_stream_stops_the_work_in_the_server(translator: Translator, triton: ScriptedTriton) -> None:
     triton.answers.extend([lambda request, context: {}, until_cancelled])
     with translator.stream("hi") as stream:
         next(stream)
@@ -155,7 +155,7 @@ def test_the_async_stream_gives_the_same(triton: ScriptedTriton, eager: RetryPol
     assert asyncio.run(main()) == (["Wo ist ", "der ", "Bahnhof?"], "Wo ist der Bahnhof?", True)
 
 
-def test_leaving_an_async_stream_stops_the_work_in_the_server(triton: ScriptedTriton) -> None:
+def test_closing_an_async_stream_stops_the_work_in_the_server(triton: ScriptedTriton) -> None:
     triton.answers.extend([lambda request, context: {}, until_cancelled])
 
     async def main() -> bool:

@@ -47,7 +47,7 @@ def test_an_empty_list_makes_no_call(translator: Translator, triton: ScriptedTri
     assert triton.received == []
 
 
-def test_a_blank_text_is_its_own_translation(translator: Translator) -> None:
+def test_a_blank_text_has_a_blank_translation(translator: Translator) -> None:
     assert [one.text for one in translator.translate(["one", "  ", "two"])] == ["ONE", "", "TWO"]
 
 
@@ -166,7 +166,9 @@ def test_no_grpc_type_hangs_on_an_error(translator: Translator, triton: Scripted
     assert caught.value.__context__ is None
 
 
-def test_the_words_of_the_server_reach_the_caller_without_the_code(translator: Translator, triton: ScriptedTriton) -> None:
+def test_the_message_of_the_server_reaches_the_caller_without_the_code(
+    translator: Translator, triton: ScriptedTriton
+) -> None:
     triton.answers.append(INVALID)
     with pytest.raises(InvalidRequest) as caught:
         translator.translate("hi")

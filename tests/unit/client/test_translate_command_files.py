@@ -118,7 +118,7 @@ def test_a_full_disk_loses_nothing_of_what_was_translated(triton: ScriptedTriton
     assert output.read_text() == book.read_text().upper()
 
 
-def test_a_reader_that_has_had_enough_is_no_error(triton: ScriptedTriton, book: Path) -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error(triton: ScriptedTriton, book: Path) -> None:
     command = [*COMMAND, "translate", "--input", str(book), "--server", triton.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

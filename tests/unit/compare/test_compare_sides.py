@@ -104,18 +104,18 @@ def script(path: Path, line: str) -> Path:
         ("echo not a Python", "says 'not a Python.*must be a Python"),
     ],
 )
-def test_a_process_that_is_none_of_ctranslate2_is_told_what_it_needs(tmp_path: Path, line: str, message: str) -> None:
+def test_the_error_for_a_process_without_ctranslate2_says_what_it_needs(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(ServeError, match=message):
         PeerSide(settings(tmp_path, script(tmp_path / "python", line)))
 
 
-def test_a_python_without_ctranslate2_is_told_what_it_needs(tmp_path: Path) -> None:
+def test_the_error_for_a_python_without_ctranslate2_says_what_it_needs(tmp_path: Path) -> None:
     bare = script(tmp_path / "python", f'exec {sys.executable} -I -S "$1"')  # without installed packages
     with pytest.raises(UsageError, match=r"needs ctranslate2 and sentencepiece: No module named"):
         PeerSide(settings(tmp_path, bare))
 
 
-def test_what_ctranslate2_refuses_is_told_in_a_line(tmp_path: Path) -> None:
+def test_what_ctranslate2_refuses_is_reported_in_a_line(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "source.spm").write_text("not a model")
@@ -141,7 +141,7 @@ def test_a_peer_that_is_interrupted_while_it_loads_leaves_no_process(tmp_path: P
     assert not psutil.pid_exists(int(pid.read_text()))
 
 
-def test_a_model_without_its_tokenizer_is_told_how_to_name_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_tokenizer_says_how_to_name_it(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UsageError, match="--spm"):

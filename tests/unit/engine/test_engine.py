@@ -154,7 +154,7 @@ def test_max_length_above_the_models_own_limit_is_lowered_to_it() -> None:
     assert len(answer.hypotheses[0].tokens) <= MODEL.max_target_tokens
 
 
-def test_a_source_that_breaks_the_encoder_fails_without_its_neighbours() -> None:
+def test_a_source_that_breaks_the_encoder_fails_alone() -> None:
     world = World(EngineLimits(encode_tokens_per_step=3), BrokenRuntime(MODEL.target_vocabulary))
     world.submit("good")
     world.submit("bad", (13, 1, 1))

@@ -107,7 +107,7 @@ def test_few_sequences_wait_to_be_read_while_others_decode() -> None:
     assert most < 200  # one for each step would leave 372 behind
 
 
-def test_only_what_is_asked_about_hypotheses_is_told() -> None:
+def test_only_what_is_requested_of_hypotheses_is_returned() -> None:
     options = DecodingOptions(beam_size=3, num_hypotheses=3, max_length=7)
     every, one = (
         Sequence(SOURCE, options, forcing=Forcing(scores=False)),

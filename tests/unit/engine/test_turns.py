@@ -53,7 +53,7 @@ def calls_by_step(world: World, runtime: WatchedRuntime) -> list[list[tuple[int,
     return found
 
 
-def test_a_step_looks_at_a_bounded_number_of_tokens_and_leaves_out_no_other_sequence() -> None:
+def test_a_step_considers_a_bounded_number_of_tokens_and_leaves_out_no_other_sequence() -> None:
     runtime = WatchedRuntime()
     world = World(LIMITS, runtime)
     world.submit("plain", options=PLAIN)
@@ -89,7 +89,7 @@ def test_those_that_take_turns_go_on_equally_fast() -> None:
         DecodingOptions(sampling=True, top_k=9),
     ],
 )
-def test_whatever_makes_a_search_look_at_many_tokens_makes_it_take_turns(options: DecodingOptions) -> None:
+def test_searches_that_consider_many_tokens_take_turns(options: DecodingOptions) -> None:
     world = World(LIMITS)
     world.submit("costly", options=options)
     world.submit("plain", options=DecodingOptions(beam_size=options.beam_size))
@@ -109,7 +109,7 @@ def test_answers_are_the_same_in_turns_and_alone() -> None:
     }
 
 
-def test_a_sequence_that_wants_more_than_a_step_may_look_at_has_its_turn_alone() -> None:
+def test_a_sequence_that_needs_more_than_a_step_may_consider_has_its_turn_alone() -> None:
     runtime = WatchedRuntime()
     world = World(EngineLimits(max_rows=8, max_beam_size=4, row_candidates=4), runtime)
     for number in range(3):

@@ -103,7 +103,7 @@ def test_few_rows_stay_together_in_the_engines_own_thread() -> None:
     assert [answers[name].error for name in ("one", "two", "three")] == [None] * 3
 
 
-def test_many_share_the_batches_evenly_and_get_the_answers_they_get_alone() -> None:
+def test_many_share_the_batches_evenly_and_get_the_answers_of_a_request_alone() -> None:
     alone = World()
     alone.submit("alone")
     expected = alone.finish()["alone"].hypotheses

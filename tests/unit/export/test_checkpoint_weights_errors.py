@@ -43,7 +43,7 @@ def test_a_logits_bias_may_mask_tokens_and_nothing_else(tmp_path: Path, value: f
     assert "not finite: final_logits_bias" in refusal(write_marian(tmp_path / "broken", weights=weights))
 
 
-def test_a_thousand_problems_do_not_flood_the_terminal(tmp_path: Path) -> None:
+def test_a_thousand_problems_are_summarised(tmp_path: Path) -> None:
     extra = {f"model.extra.{index}": torch.zeros(1) for index in range(1000)}
     message = refusal(write_marian(tmp_path / "model", weights={**marian_weights(marian_config()), **extra}))
     assert "1000 weights" in message
@@ -87,7 +87,7 @@ def test_a_git_lfs_pointer_is_not_taken_for_the_weights(checkpoint: Path) -> Non
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_a_truncated_safetensors_file_is_called_so(checkpoint: Path, share: float) -> None:
+def test_a_truncated_safetensors_file_is_reported_as_such(checkpoint: Path, share: float) -> None:
     path = checkpoint / "model.safetensors"
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
@@ -95,7 +95,7 @@ def test_a_truncated_safetensors_file_is_called_so(checkpoint: Path, share: floa
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_a_truncated_pickled_file_is_called_so(checkpoint: Path, share: float) -> None:
+def test_a_truncated_pickled_file_is_reported_as_such(checkpoint: Path, share: float) -> None:
     path = as_pickled(checkpoint)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])

@@ -50,7 +50,7 @@ def test_a_truncated_model_is_refused(model: Path, share: float) -> None:
     assert "\n" not in message
 
 
-def test_a_wrong_format_is_told_what_the_source_is(model: Path) -> None:
+def test_the_error_for_a_wrong_format_says_what_the_source_is(model: Path) -> None:
     assert refusal(model, format_name="marian").endswith("(it looks like --format ctranslate2)")
 
 
@@ -60,14 +60,14 @@ def test_a_file_that_goes_on_after_its_end_is_refused(model: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "way_out"), [(5, "convert it again"), (7, "upgrade dragoman")])
-def test_another_version_is_told_the_way_out(model: Path, version: int, way_out: str) -> None:
+def test_the_error_for_another_version_names_the_way_out(model: Path, version: int, way_out: str) -> None:
     change(model / "model.bin", lambda content: struct.pack_into("<I", content, 0, version))
     message = refusal(model)
     assert f"version {version}" in message
     assert way_out in message
 
 
-def test_what_does_not_begin_as_a_model_is_told_what_was_looked_for(model: Path) -> None:
+def test_the_error_for_what_is_no_model_says_what_was_looked_for(model: Path) -> None:
     (model / "model.bin").write_bytes(b"PK\x03\x04 not a model at all")
     (model / "config.json").unlink()
     message = refusal(model)

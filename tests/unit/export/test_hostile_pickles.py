@@ -164,7 +164,7 @@ RUNNING: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("new", [True, False])
 @pytest.mark.parametrize("name", RUNNING)
-def test_nothing_is_run_and_its_name_is_told(tmp_path: Path, name: str, new: bool) -> None:
+def test_nothing_is_run_and_its_name_is_reported(tmp_path: Path, name: str, new: bool) -> None:
     make, refused = RUNNING[name]
     path, ran = tmp_path / "model.pt", tmp_path / "it ran"
     torch.save({"w": torch.zeros(4), "x": make(ran)}, path, _use_new_zipfile_serialization=new)

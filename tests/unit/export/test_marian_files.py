@@ -132,7 +132,7 @@ def test_missing_vocabularies_are_named(tmp_path: Path) -> None:
         read_checkpoint(directory)
 
 
-def test_a_vocabulary_that_is_none_is_told_by_its_line(tmp_path: Path) -> None:
+def test_an_invalid_vocabulary_is_reported_with_its_line(tmp_path: Path) -> None:
     directory, _ = write(tmp_path / "model")
     (directory / "vocab.src.yml").write_text('"</s>": 0\nnonsense\n')
     with pytest.raises(CheckpointError, match="line 2"):

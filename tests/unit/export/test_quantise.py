@@ -37,7 +37,7 @@ def test_a_row_of_zeros_stays_zero() -> None:
     assert np.isfinite(quantised.scale).all()
 
 
-def test_a_large_row_does_not_coarsen_its_neighbours() -> None:
+def test_a_large_row_does_not_coarsen_other_rows() -> None:
     weight = np.array([[1000.0, -500.0], [0.015, -0.02]], np.float32)
     assert quantise_rows(weight).values[1].tolist() == [95, -127]
 

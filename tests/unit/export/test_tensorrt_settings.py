@@ -91,7 +91,7 @@ def test_greedy_rows_score_no_chosen_tokens_and_beams_do() -> None:
     assert beams.maximum["scored_tokens"][1] == 128
 
 
-def test_forced_decoding_reads_whole_targets_and_tells_a_piece() -> None:
+def test_forced_decoding_reads_whole_targets_and_returns_a_piece() -> None:
     (profile,) = profiles_of(FORCED, DIMENSIONS, ProfileLimits())
     assert profile.maximum == {"tokens": (1, 200), "targets": (1, 64), "cross_key_0": (1, 2, 100, 4)}
 

@@ -78,7 +78,7 @@ def test_dropout_is_for_training_only() -> None:
     assert not torch.equal(form(source, lengths, target), form(source, lengths, target))
 
 
-def test_padding_teaches_nothing() -> None:
+def test_padding_does_not_affect_training() -> None:
     form = random_form()
     source, lengths, target = reversing.examples(4, torch.Generator().manual_seed(4))
     logits = form(source, lengths, reversing.read_from_start(target))

@@ -61,7 +61,7 @@ def test_an_idle_server_gives_no_estimate_of_the_time_between_steps() -> None:
     assert profile_of(a_run([2.0, 3.0, 4.0, 5.0, 6.0])).steps.base_s == pytest.approx(BASE_S)
 
 
-def test_a_server_of_one_row_is_the_queue_that_theory_knows() -> None:
+def test_a_server_of_one_row_behaves_as_queueing_theory_predicts() -> None:
     """M/D/1: Poisson arrivals, one at a time, always the same service time s; mean wait = u · s / 2(1 − u)."""
     service_s, rate = LENGTH * (BASE_S + ROW_S), 24.0
     utilisation = rate * service_s

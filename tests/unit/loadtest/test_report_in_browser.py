@@ -67,7 +67,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [1280, 420])
-def test_the_report_is_drawn_whole_on_a_desk_and_on_a_telephone(page: Path, width: int) -> None:
+def test_the_report_fits_a_desktop_and_a_phone(page: Path, width: int) -> None:
     seen = opened(page, f"--window-size={width},1600")
     assert seen["plots"] == len(TITLES)
     assert seen["overflow"] == 0

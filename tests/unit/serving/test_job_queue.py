@@ -79,7 +79,7 @@ def test_a_run_ends_when_its_time_is_up() -> None:
     assert len(work.queue) == 1
 
 
-def test_a_newcomer_waits_for_one_step_of_the_others() -> None:
+def test_a_new_sequence_waits_for_one_step_of_the_others() -> None:
     work = Work()
     work.add("long", 100)
     work.queue.run(0.0015)

@@ -107,7 +107,7 @@ def test_a_short_queue_that_is_empty_again_takes_a_burst_that_fills_it() -> None
     assert backend.sent == 3 + 8
 
 
-def test_a_backend_that_went_away_is_not_told() -> None:
+def test_a_backend_that_disconnected_is_sent_nothing() -> None:
     backend = Backend(1)
     backend.room.remove(CHANNEL)
     backend.room.count(CHANNEL)

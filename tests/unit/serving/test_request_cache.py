@@ -20,14 +20,14 @@ class TestCache:
     @pytest.mark.parametrize(
         "change", [{"beam_size": 2}, {"max_length": 3}, {"prefix_text": "a"}, {"split": "line"}, {"sampling": True}]
     )
-    def test_whatever_changes_the_answer_is_part_of_the_question(self, change: dict[str, object]) -> None:
+    def test_whatever_changes_the_answer_is_part_of_the_cache_key(self, change: dict[str, object]) -> None:
         server = Server()
         server.ask(1, "hello")
         server.finish()
         server.ask(2, "hello", **change)
         assert not server.finish().details(2)["texts"][0]["cached"]
 
-    def test_a_question_longer_than_its_answer_is_not_kept(self) -> None:
+    def test_a_request_longer_than_its_answer_is_not_cached(self) -> None:
         server = Server()
         for number in (1, 2):
             server.ask(number, "hello", bad_words=[[5] * 300])

@@ -214,7 +214,7 @@ class TestEndings:
         server.ask(1, "hello", timeout_ms=0.001)
         assert server.finish().error(1).startswith("DEADLINE_EXCEEDED: ")
 
-    def test_a_stub_that_went_away_is_not_answered(self) -> None:
+    def test_a_backend_that_disconnected_is_not_answered(self) -> None:
         server = Server()
         server.ask(1, "hello", backend="gone")
         server.ask(2, "world", backend="here")
@@ -265,7 +265,7 @@ def test_every_request_gets_one_last_answer_and_the_right_one(data: st.DataObjec
             assert code in ({"CANCELLED", "OVERLOADED"} if number in cancelled else {"OVERLOADED"})
 
 
-def test_links_are_told_in_characters_of_the_whole_text() -> None:
+def test_links_count_characters_of_the_whole_text() -> None:
     server = Server()
     text = "Hello you. \n Goodbye all."
     server.ask(1, text, alignment=True)

@@ -125,7 +125,7 @@ class TestAlignedHypotheses:
         assert not server.engine.busy
         return server
 
-    def test_are_linked_one_in_a_step(self) -> None:
+    def test_are_linked_one_per_step(self) -> None:
         server = self.searched()
         before = server.jobs.steps_done
         server.finish()
@@ -135,7 +135,7 @@ class TestAlignedHypotheses:
         for rank, text in enumerate(server.texts(1)):
             assert all(0 <= link[2] < link[3] <= len(text) for link in links[rank])
 
-    def test_of_a_caller_who_has_left_are_linked_no_more(self) -> None:
+    def test_of_a_caller_that_disconnected_are_not_linked(self) -> None:
         server = self.searched()
         server.handler.cancel(cast(Channel, "backend"), 1)
         server.finish()

@@ -29,7 +29,7 @@ def scores(server: Server, number: int) -> list[list[tuple[str, float]]]:
     return [[tuple(token) for token in text["tokens"]] for text in server.details(number)["texts"]]
 
 
-def test_scores_are_those_alone_and_in_any_company() -> None:
+def test_scores_are_independent_of_batch() -> None:
     pairs = [(f"source {at}", "target" * (1 + at % 3) + chr(97 + at)) for at in range(24)]
     expected = []
     for source, target in pairs:
@@ -70,7 +70,7 @@ def test_a_bad_target_is_the_answer_of_its_request_alone() -> None:
     assert server.handler.open_requests == 0
 
 
-def test_a_caller_who_leaves_takes_its_targets_along() -> None:
+def test_targets_of_a_caller_that_disconnects_are_dropped() -> None:
     server = Server()
     server.ask(1, *["text"] * 40, *["target"] * 40, kind=Kind.SCORE)
     server.turn()

@@ -26,7 +26,7 @@ class TestOmissionGuard:
         changes = server.recorder.take_changes()
         return {label: amount for name, label, amount in changes if name == "dragoman_suspicious_sentences_total"}
 
-    def test_nothing_is_told_of_sentences_unless_asked(self) -> None:
+    def test_sentences_are_reported_only_on_request(self) -> None:
         server = Server()
         assert "sentences" not in self.guarded(1, server)
         assert self.counted(server) == {}

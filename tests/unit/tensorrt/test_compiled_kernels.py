@@ -40,7 +40,7 @@ def test_kernels_that_do_not_fit_are_compiled_anew(machine: Machine, tmp_path: P
     assert set(compilations(machine, tmp_path).values()) == {0}
 
 
-def test_a_process_that_dies_of_its_kernels_leaves_none(
+def test_a_process_that_crashes_on_its_kernels_leaves_none(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compilations(machine, tmp_path)

@@ -121,7 +121,7 @@ ERRORS = CudaDouble.cudaError_t
         (ERRORS.cudaErrorInvalidDevice, 13000, "cudaErrorInvalidDevice; nvidia-smi may say more"),
     ],
 )
-def test_a_machine_whose_gpus_cuda_can_not_use_is_told_why(
+def test_the_reason_why_cuda_can_not_use_the_gpus_is_reported(
     make_machine: MakeMachine, error: int, driver: int, way_out: str
 ) -> None:
     cuda = CudaDouble()
@@ -130,14 +130,14 @@ def test_a_machine_whose_gpus_cuda_can_not_use_is_told_why(
         make_machine(cuda).open()
 
 
-def test_a_gpu_that_another_process_has_for_itself_is_told_so(make_machine: MakeMachine) -> None:
+def test_a_gpu_in_exclusive_use_of_another_process_is_reported(make_machine: MakeMachine) -> None:
     cuda = CudaDouble()
     cuda.busy = ERRORS.cudaErrorDevicesUnavailable
     with pytest.raises(ServeError, match=r"can't use GPU 0 .*another process has the GPU for itself"):
         make_machine(cuda).open()
 
 
-def test_a_gpu_that_is_too_old_for_tensorrt_is_told_so(make_machine: MakeMachine) -> None:
+def test_a_gpu_that_is_too_old_for_tensorrt_is_reported(make_machine: MakeMachine) -> None:
     with pytest.raises(BundleError, match=r"GPU 0 has 7\.0; no TensorRT of today runs there: take a GPU of 7\.5 or newer"):
         make_machine(CudaDouble((7, 0))).open()
 
@@ -154,7 +154,7 @@ def test_weights_that_do_not_fit_are_not_loaded(make_machine: MakeMachine) -> No
     assert not machine.trt.engines
 
 
-def test_a_gpu_that_is_not_there_is_told_so(machine: Machine) -> None:
+def test_a_missing_gpu_is_reported(machine: Machine) -> None:
     with pytest.raises(ServeError, match="--gpu 3 is not here: this machine has 1"):
         TensorRtRuntime(
             machine.bundle,
@@ -165,7 +165,7 @@ def test_a_gpu_that_is_not_there_is_told_so(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("missing", ["cuda.bindings.runtime", "tensorrt_rtx_bindings"])
-def test_a_missing_library_is_told_with_what_brings_it(machine: Machine, missing: str) -> None:
+def test_a_missing_library_is_reported_with_its_package(machine: Machine, missing: str) -> None:
     importing = importing_doubles(machine.cuda, machine.trt)
 
     def without(name: str) -> Any:

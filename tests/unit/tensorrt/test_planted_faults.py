@@ -201,7 +201,7 @@ def test_the_double_is_poisoned_where_it_was_not_written() -> None:
     assert np.isnan(device.pinned((4,), np.float32).array).all()
 
 
-def test_a_decoder_holds_no_memory_when_nobody_is_left(machine: Machine) -> None:
+def test_a_decoder_holds_no_memory_when_no_sequence_is_left(machine: Machine) -> None:
     decoder: TensorRtDecoder = machine.decoder()
     decoder.leave(1)
     decoder.leave(0)

@@ -32,7 +32,7 @@ def test_tokens_of_a_script_without_spaces_are_words() -> None:
     ]
 
 
-def test_a_word_that_looks_at_two_is_linked_with_both() -> None:
+def test_a_word_that_attends_to_two_is_linked_with_both() -> None:
     source, target = SpannedText("look up", [(0, 4), (4, 7)]), SpannedText("nachschlagen", [(0, 12)])
     links = links_between(source, target, np.array([[0.5, 0.45]], np.float32))
     assert words(source, target, links) == [("look", "nachschlagen"), ("up", "nachschlagen")]

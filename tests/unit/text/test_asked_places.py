@@ -73,5 +73,5 @@ def test_where_something_was_put_back_nothing_is_known(place: int) -> None:
     assert asked.answers() == (None,)
 
 
-def test_no_token_stands_in_nothing() -> None:
+def test_an_empty_text_has_no_alternatives() -> None:
     assert AskedPlaces([0], Letters()).answers() == (None,)

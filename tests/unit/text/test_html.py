@@ -64,7 +64,7 @@ def test_a_pair_around_several_sentences_stays_one_pair() -> None:
     assert translated("<p>So <b>it is. Or is it? No.</b> Yes.</p>") == "<p>So <b>it is. Or is it? No.</b> Yes.</p>"
 
 
-def test_what_the_model_does_not_say_is_put_back_where_it_stood() -> None:
+def test_what_the_model_omits_is_put_back_where_it_stood() -> None:
     found = translated("<p>Use <code>foo</code> now.</p>", translate=lambda _: "Jetzt bitte benutzen.", links=lambda _: [])
     assert found.count("<code>foo</code>") == 1
 

@@ -230,7 +230,7 @@ def has_split_run(tokens: list[MarkupToken]) -> bool:
 @example(["(b)", "```\n", "```", "[", "``"])
 @example(["_", "![", "  \n", "!", "_", " ", "]", "a b"])
 @given(st.lists(st.sampled_from([sign for sign in SIGNS if sign not in NOT_JUDGED] + ["\\*"]), max_size=12))
-def test_a_parser_sees_the_same_structure_after_a_translation_of_every_word(pieces: list[str]) -> None:
+def test_a_parser_reads_the_same_structure_after_a_translation_of_every_word(pieces: list[str]) -> None:
     source = "".join(pieces)
     assume(CONTESTED.search(source) is None and not has_split_run(run(markdown_tokens(source))))
     assert structure(translated(source, "markdown", loud)) == structure(source)

@@ -148,7 +148,7 @@ def test_they_are_translated_when_the_caller_says_so() -> None:
     assert (part.text, part.decoding) == ("See {a} now", None)
 
 
-def test_sampling_is_not_forced_to_say_anything() -> None:
+def test_sampling_is_not_constrained_to_stand_ins() -> None:
     (part,) = planned("See {a} now", "text", decoding=DecodingOptions(sampling=True)).parts
     assert part.decoding is None
 

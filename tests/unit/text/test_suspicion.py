@@ -88,7 +88,7 @@ def test_a_source_token_is_covered_when_it_gets_the_attention_of_one() -> None:
     assert coverage_of(np.zeros((0, 0), np.float32)) == 1.0
 
 
-def test_a_source_that_nobody_looked_at_is_suspicious() -> None:
+def test_an_uncovered_source_is_suspicious() -> None:
     assert collect_evidence(10, list(range(9)), True, 0.3) == Evidence(0.9, ("uncovered",), 0.3)
     assert collect_evidence(10, list(range(9)), True, 0.9).suspicions == ()
     assert collect_evidence(7, list(range(7)), True, 0.3).suspicions == ()

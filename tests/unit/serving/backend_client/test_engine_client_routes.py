@@ -134,7 +134,7 @@ def test_what_is_held_when_the_server_drains_is_refused(stage: Stage) -> None:
     assert reply.code() is ErrorCode.DRAINING
 
 
-def test_a_draining_server_refuses_newcomers_and_finishes_the_rest(stage: Stage) -> None:
+def test_a_draining_server_refuses_new_requests_and_finishes_the_rest(stage: Stage) -> None:
     engine = stage.engine()
     admitted = stage.submit()
     number = engine.next_frame().request
