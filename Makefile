@@ -85,10 +85,10 @@ bench: setup ## all benchmarks
 soak: $(BUNDLE)/manifest.json ## every kind of request for ten minutes: nothing may be lost, nothing may grow
 	@$(BIN)/python -m benchmarks.soak --bundle $(BUNDLE)
 
-hostile: $(BUNDLE)/manifest.json ## everything hostile that we know, for fifteen minutes: no process may fall
+hostile: $(BUNDLE)/manifest.json ## every known kind of hostile request for fifteen minutes: no process may die
 	@PYTHONPATH=tests $(BIN)/python -m hostile --bundle $(BUNDLE)
 
-hammer: $(BUNDLE)/manifest.json ## 20,000 calls of every kind that ends badly, alone and beside three busy loops
+hammer: $(BUNDLE)/manifest.json ## calls that end badly, 20,000 of each kind, on an idle and on a busy machine
 	@PYTHONPATH=tests $(BIN)/python -m hostile --bundle $(BUNDLE) --only hammer --only "busy hammer" --calls 20000
 
 gpu-check: setup ## on a machine with a GPU: try everything there and write gpu-report.md (docs/gpu.md)
@@ -102,7 +102,7 @@ deploy-tools: ## install what some tests run for real: Prometheus, nginx, Chromi
 	apt-get update --quiet --quiet && \
 	DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends $$missing
 
-docs: setup ## write the generated pages anew (command line, Python API, metrics) and wrap the others
+docs: setup ## regenerate the generated pages (command line, Python API, metrics) and wrap the others
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/wrap.py
 

@@ -1,4 +1,4 @@
-"""The graphs of a bundle: traced, brought to their precision, written beside their common weights, and described."""
+"""The graphs of a bundle: traced, converted to their precision, written beside their common weights, and described."""
 
 from __future__ import annotations
 

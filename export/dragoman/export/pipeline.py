@@ -131,7 +131,7 @@ def export_bundle(options: ExportOptions, stages: Stages | None = None) -> Expor
 
 
 class _Export:
-    """One export: what its stages share."""
+    """One export: the state that its stages share."""
 
     def __init__(self, options: ExportOptions, stages: Stages) -> None:
         self._options, self._stages = options, stages
@@ -206,7 +206,7 @@ class _Export:
             return with_shortlists(checkpoint, tokenizer, self._options.shortlist, self._options.shortlists)
 
     def _alignment(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Alignment:
-        """Chosen with the whole vocabulary: the layers of a shortened model are the same."""
+        """Chosen with the whole vocabulary: the layers of a model with a shortlist are the same."""
         languages, tokens = VerifiedLanguages(tokenizer, requested_languages(checkpoint, tokenizer)), checkpoint.tokens
         target = languages.targets(is_one=True)[0]
         silent = {tokens.pad, tokens.eos, *checkpoint.tokenizer.silent}

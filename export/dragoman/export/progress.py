@@ -1,4 +1,4 @@
-"""How far an export is: stages that a terminal shows as bars and a test reads as a list."""
+"""The progress of an export: stages that a terminal shows as bars and a test reads as a list."""
 
 from __future__ import annotations
 

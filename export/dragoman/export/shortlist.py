@@ -1,4 +1,4 @@
-"""Which tokens a model may generate, from a text in its target language, or from one for each of its target languages."""
+"""The tokens that a model may generate, from a text in its target language, or from one text per target language."""
 
 from __future__ import annotations
 

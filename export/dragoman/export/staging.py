@@ -1,4 +1,4 @@
-"""A bundle appears whole or not at all: it is written beside its place and renamed into it."""
+"""A bundle is written completely or not at all: it is written beside its destination and renamed into place."""
 
 from __future__ import annotations
 

@@ -105,13 +105,13 @@ SUSPICIONS = Metric(
 TERMS = Metric(
     "dragoman_glossary_terms_total",
     "counter",
-    "Glossary terms and phrases that the translation of a sentence had to have, by whether it has: used or missed",
+    "Required glossary terms and phrases, by whether the translation of the sentence contains them: used or missed",
     "outcome",
 )
 PLACEHOLDERS = Metric(
     "dragoman_placeholders_total",
     "counter",
-    "Links, variables and the like in sentences that were searched for them: kept by the model, or missed and put back",
+    "Links, variables and other placeholders in constrained searches: kept by the model, or missed and put back",
     "outcome",
 )
 RESTARTS = Metric("dragoman_restarts_total", "counter", "Restarts by the supervisor: engine or triton", "what")

@@ -138,7 +138,7 @@ def test_a_gpu_in_exclusive_use_of_another_process_is_reported(make_machine: Mak
 
 
 def test_a_gpu_that_is_too_old_for_tensorrt_is_reported(make_machine: MakeMachine) -> None:
-    with pytest.raises(BundleError, match=r"GPU 0 has 7\.0; no TensorRT of today runs there: take a GPU of 7\.5 or newer"):
+    with pytest.raises(BundleError, match=r"GPU 0 has 7\.0; no current TensorRT supports it: take a GPU of 7\.5 or newer"):
         make_machine(CudaDouble((7, 0))).open()
 
 

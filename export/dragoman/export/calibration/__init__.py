@@ -1,4 +1,4 @@
-"""What the numbers inside a model do on real text: the ranges int8 needs, and the layers fp16 can't hold."""
+"""Calibration on real text: the activation ranges for int8, the layers that fp16 can't hold, and the heads that align."""
 
 from dragoman.export.calibration.findings import calibrate
 from dragoman.export.calibration.overflow import find_overflowing

@@ -1,9 +1,8 @@
-"""Which heads of the cross-attention align: those that look at the source tokens which the model's own output depends on.
+"""Chooses the cross-attention heads that align: those that attend to the source tokens which the model's output depends on.
 
 A target token depends on the source token without which it becomes least probable: each token of a source is left out in
-turn, and the model is asked again for the log-probability of its translation. That needs no aligned text, works for any
-language and tokenizer, and takes some hundred forced translations. Tokens that depend on no source token, or on several,
-are not counted.
+turn, and the log-probability of the translation is computed again. That needs no aligned text, works for any language and
+tokenizer, and takes some hundred forced translations. Tokens that depend on no source token, or on several, are not counted.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def find_alignment(
     silent: frozenset[int],
     advance: Advance,
 ) -> Alignment:
-    """The heads for `model`, chosen on these sources; without text to speak of, those of the layer in the middle."""
+    """The heads for `model`, chosen on these sources; without enough text, those of the middle layer."""
     chosen = _of_medium_length([source for source in sources if len(source) <= MAX_TOKENS])
     samples: list[Sample] = []
     if chosen:

@@ -1,4 +1,4 @@
-"""Everything a lower precision has to know before its portable graphs are written."""
+"""The calibration results that a lower precision needs before its portable graphs are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the numbers of a tensor are: a histogram of magnitudes that grows with what it sees."""
+"""A histogram of magnitudes of a tensor, whose range grows with the values."""
 
 from __future__ import annotations
 

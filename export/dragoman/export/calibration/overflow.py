@@ -1,4 +1,4 @@
-"""Which layers can fp16 not hold? Every number of a run on real text is looked at."""
+"""Finds the layers that fp16 can not hold, from all values of a run on real text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_overflowing(model: Transformer, tokens: SpecialTokens, text: Calibratio
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees what every operation takes and gives, and knows which module runs it."""
+    """Records the inputs and outputs of every operation, and which module runs it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -110,5 +110,5 @@ def _sublayer(name: str) -> str:
 
 
 def _outermost(names: set[str]) -> tuple[str, ...]:
-    """Without the names that lie inside another one."""
+    """Without the names that are inside another one."""
     return tuple(sorted(name for name in names if not any(name.startswith(f"{other}.") for other in names)))

@@ -1,4 +1,4 @@
-"""The text a model is calibrated on, and how it is run through the model."""
+"""The text for a calibration, and how it is run through the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening what a checkpoint directory holds: JSON settings and weight files, never executing a pickle."""
+"""Opens the files of a checkpoint directory: JSON settings and weight files, never executing a pickle."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_settings(path: Path) -> JsonSettings:
-    """The settings in `path`; a file that is not there has none."""
+    """The settings in `path`; none if the file does not exist."""
     return JsonSettings(read_json(path) if path.is_file() else {}, path.name)
 
 

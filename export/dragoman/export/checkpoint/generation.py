@@ -1,6 +1,6 @@
-"""How the model's authors want it decoded: generation_config.json, or config.json as older checkpoints have it.
+"""The decoding settings of a checkpoint: generation_config.json, or config.json in older checkpoints.
 
-Whatever changes what Hugging Face `generate` gives is honoured or refused, never ignored.
+Settings that change the output of Hugging Face `generate` are honoured or refused, never ignored.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def generation_settings(directory: Path, config: JsonSettings) -> JsonSettings:
 
 
 def generation_options(raw: Mapping[str, Any], tokens: SpecialTokens, max_positions: int) -> DecodingOptions:
-    """The settings as our options. Without a `max_length` the model's positions are the limit."""
+    """The settings as DecodingOptions. Without a `max_length` the model's positions are the limit."""
     settings = JsonSettings(raw, "the generation settings")
     values: dict[str, object] = {ours: raw[theirs] for theirs, ours in SAME_MEANING.items() if theirs in settings}
     beams, samples = values.get("beam_size", 1), settings.flag("do_sample", False)

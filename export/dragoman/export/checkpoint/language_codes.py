@@ -1,4 +1,4 @@
-"""The languages of the multilingual families, in the order of their token ids. No file of a checkpoint has to name them."""
+"""The languages of the multilingual families, in the order of their token ids; no file of a checkpoint has to name them."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ DEFAULT_TOKENS = 512
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """The longest source and target that are requested for; None: as long as the model's positions go."""
+    """The requested longest source and target; None: as long as the model's positions allow."""
 
     max_source_tokens: int | None = None
     max_target_tokens: int | None = None
 
     def source(self, config: TransformerConfig) -> int:
-        """The longest source of a model; UsageError when more is requested for than it has positions."""
+        """The longest source of a model; UsageError when the request exceeds its positions."""
         return _within(self.max_source_tokens, config.max_source_positions, "source")
 
     def target(self, config: TransformerConfig) -> int:

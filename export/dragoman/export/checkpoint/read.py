@@ -1,4 +1,4 @@
-"""From a path to a `Checkpoint`: everything the export needs to know of the original model."""
+"""From a path to a `Checkpoint`: everything that the export needs to know of the original model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAINED_ON_LONG_TEXTS = frozenset(name for reader in (T5Reader, BartReader, Pega
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A trained model, read whole and checked."""
+    """A trained model, completely read and checked."""
 
     source: Path
     config: TransformerConfig
@@ -39,7 +39,7 @@ class Checkpoint:
     limits: TokenLimits = UNLIMITED
     reference: Reference | None = None
     tasks: Mapping[str, Task] = field(default_factory=dict)
-    files: object = None  # holds temporary files, which go when it goes
+    files: object = None  # holds temporary files, deleted with it
     shortlist: tuple[int, ...] | None = None  # the tokens that the exported model may generate; None: all
     shortlists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the same into a language, by its own code
     alignment_heads: tuple[tuple[int, int], ...] = ()
@@ -68,7 +68,7 @@ class Checkpoint:
 
     @property
     def segmentation(self) -> Segmentation:
-        """What the model was trained on, as far as its family tells: `export --segmentation` knows better."""
+        """The unit that the model was trained on, as its family determines it; `export --segmentation` overrides it."""
         is_translator = self.languages is not None  # MADLAD is a T5, and translates sentences
         return "none" if self.card.architecture in TRAINED_ON_LONG_TEXTS and not is_translator else "sentence"
 

@@ -1,4 +1,4 @@
-"""What a trainer calls our weights, as rules: patterns and what takes their place, in order."""
+"""Rules that map a weight's name in the Transformer to a trainer's name: patterns and replacements, in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rules = tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
 
 
 def renamed(ours: str, rules: Rules) -> str:
-    """Our weight's name after every rule."""
+    """The name after every rule."""
     for pattern, replacement in rules:
         ours = re.sub(pattern, replacement, ours)
     return ours

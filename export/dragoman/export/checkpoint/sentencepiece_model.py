@@ -1,4 +1,4 @@
-"""sentencepiece's own file for a server: pieces that name a language can't come from a user's text."""
+"""Prepares a sentencepiece model for a server: pieces that name a language must not be produced by a user's text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`tokenizer.json` for a server: the same pieces, but nothing in a user's text can become a special token.
+"""Prepares a `tokenizer.json` for a server: the same pieces, but nothing in a user's text can become a special token.
 
-The file's own rules recognise `</s>`, `<pad>` or `eng_Latn` wherever they stand in a text, and its post-processor adds the
-tokens of one fixed language. Both are taken out; what is added around a text is the bundle's business.
+The file's own rules recognise `</s>`, `<pad>` or `eng_Latn` anywhere in a text, and its post-processor adds the tokens of
+one fixed language. Both are removed; the bundle defines what is added around a text.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ BART_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 @dataclass(frozen=True, slots=True)
 class AddedTokens:
-    """What the file knew of special tokens.
+    """The special tokens of the file.
 
-    `size`: one more than the largest id; `text_size`: than the largest that a text can have. `ids`: the added tokens.
-    `special`: those without text. `matched`: pieces of the vocabulary that name a language.
+    `size`: one more than the largest id; `text_size`: one more than the largest id that a text can have. `ids`: the added
+    tokens. `special`: those without text. `matched`: pieces of the vocabulary that name a language.
     """
 
     size: int

@@ -1,4 +1,4 @@
-"""What of a checkpoint's files becomes the bundle's tokenizer, family by family, and where its languages' tokens are."""
+"""Plans the bundle's tokenizer from a checkpoint's files, family by family, with the tokens of its languages."""
 
 from __future__ import annotations
 

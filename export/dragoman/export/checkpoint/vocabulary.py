@@ -1,4 +1,4 @@
-"""Does the vocabulary name exactly the rows of the embedding?"""
+"""Checks that the vocabulary names exactly the rows of the embedding."""
 
 from __future__ import annotations
 

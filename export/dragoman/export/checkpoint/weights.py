@@ -1,6 +1,6 @@
-"""Our Transformer with a checkpoint's weights: each set exactly once, everything wrong reported at once.
+"""The Transformer with a checkpoint's weights: each is set exactly once, and all errors are reported together.
 
-Shapes are compared before any memory is asked for. Weights are read when they are asked for, a module at a time or all.
+Shapes are compared before any memory is allocated. Weights are read on request, one module or all of them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class WeightNames(Protocol):
-    """The part of a reader that knows what its architecture calls our weights."""
+    """The part of a reader that maps the names of weights."""
 
     def weight_names(self, ours: str) -> tuple[str, ...]:
-        """Every name the checkpoint may use for our weight; copies under several names must agree."""
+        """Every name that the checkpoint may use for this weight; copies under several names must agree."""
 
     def is_optional(self, ours: str) -> bool:
-        """A checkpoint without this weight is whole: it is zero, or computed."""
+        """Whether a checkpoint may lack this weight: it is zero, or computed."""
 
     def is_ignored(self, theirs: str) -> bool:
-        """This weight of the checkpoint has no part in the computation."""
+        """Whether this weight of the checkpoint has no part in the computation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one checkpoint tensor gives: a weight of ours, or a slice of a joined one."""
+    """The use of one checkpoint tensor: a whole weight, or a slice of a joined one."""
 
     ours: str
     names: tuple[str, ...]  # where the checkpoint has it, the first one to be used
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One parameter of the model and the parts that it is made of."""
+    """One parameter of the Transformer and the parts that it is made of."""
 
     meta: Tensor
     is_linear: bool

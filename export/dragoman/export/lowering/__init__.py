@@ -1,4 +1,4 @@
-"""Ways of writing one Transformer as ONNX graphs, each a package of its own."""
+"""Lowerings: ways of writing the Transformer as ONNX graphs, one package each."""
 
 from collections.abc import Iterable
 

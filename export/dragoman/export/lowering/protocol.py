@@ -1,4 +1,4 @@
-"""A lowering: one way of writing the Transformer as ONNX graphs. It owns its signature, its modules and its passes."""
+"""The interface of a lowering: one way of writing the Transformer as ONNX graphs, with its signature, modules and passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a run on real text found: the modules to keep in fp32, and the input range of every linear layer by name."""
+    """The results of a run on real text: the modules to keep in fp32, and the input range of every linear layer by name."""
 
     keep_in_fp32: tuple[str, ...] = ()
     ranges: Mapping[str, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Lowering(Protocol):
 
     @property
     def name(self) -> LoweringName:
-        """As the manifest spells it."""
+        """Its name in the manifest."""
 
     @property
     def max_candidates(self) -> int | None:
@@ -44,19 +44,19 @@ class Lowering(Protocol):
         """Whether `prepared` and `finish` need the ranges of activations on real text."""
 
     def prepared(self, source: WeightSource, precision: Precision, calibration: Calibration, keep: Keep) -> Transformer:
-        """The model as the graphs of this precision compute it; the source itself is left as it was.
+        """The model in the form that the graphs of this precision compute; the source itself is not changed.
 
-        `keep` puts a large weight where the graphs will have it, and gives it back as a tensor that takes no memory.
+        `keep` stores a large weight where the graphs will have it, and returns it as a tensor that takes no memory.
         """
 
     def signature(self, role: Role, config: TransformerConfig) -> Signature:
-        """What the graph takes and gives."""
+        """The inputs and outputs of the graph."""
 
     def module(self, role: Role, prepared: Transformer) -> nn.Module:
-        """What is traced."""
+        """The module that is traced."""
 
     def arguments(self, role: Role, by_name: Mapping[str, Any]) -> dict[str, Any]:
         """Inputs by their name in the graph to arguments of the module's `forward`."""
 
     def finish(self, traced: ir.Model, role: Role, precision: Precision, calibration: Calibration) -> None:
-        """What is left to do in the traced graph."""
+        """The passes over the traced graph."""

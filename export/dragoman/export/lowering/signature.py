@@ -1,4 +1,4 @@
-"""Names and shapes of a graph's inputs and outputs: the half of the bundle contract that tensors have."""
+"""Names and shapes of a graph's inputs and outputs: the tensors of the bundle contract."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Named = dict[str, tuple[int | str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a graph takes and gives."""
+    """The inputs and outputs of a graph."""
 
     inputs: Named
     outputs: Named

@@ -1,4 +1,4 @@
-"""TensorRT engines from the portable graphs, ahead of time and for GPUs that need not be there."""
+"""TensorRT engines from the portable graphs, built ahead of time for GPUs that need not be present."""
 
 from dragoman.export.tensorrt.engines import build_engines
 from dragoman.export.tensorrt.options import BuildOptions, ProfileLimits, parse_capabilities

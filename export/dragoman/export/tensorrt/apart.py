@@ -1,7 +1,7 @@
-"""Work in a process of its own: a native builder can crash or be stopped, and the export goes on to say so.
+"""Runs work in a separate process: a native builder can crash or be stopped, and the export can still report it.
 
-The order goes as text to its stdin; what happens comes as JSON lines from its stdout: {"share": 0.4}, {"error": "…"},
-{"done": true}. Both ends are here.
+The job is sent as text to its stdin; progress comes as JSON lines from its stdout: {"share": 0.4}, {"error": "…"}, {"done":
+true}. Both ends are here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STOP_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker ended: with a complaint, with a crash, or well when there is neither. `noise`: its stderr."""
+    """How a worker ended: with an error, with a crash, or well if there is neither. `noise`: its stderr."""
 
     complaint: str | None
     crash: str | None
@@ -57,9 +57,9 @@ def run_apart(command: Sequence[str], order: str, advance: Advance) -> Ended:
 
 
 class Reporter:
-    """The worker's end: tells how far it is, a hundred times at most, and whether to go on.
+    """The worker's end: reports its progress, a hundred times at most, and whether to continue.
 
-    It takes the real stdout for itself and leaves stderr in its place: libraries print where they like.
+    It takes over the real stdout and replaces it by stderr: libraries print wherever they like.
     """
 
     def __init__(self, stop: threading.Event | None = None) -> None:
@@ -77,7 +77,7 @@ class Reporter:
         """Send one message."""
         try:
             print(json.dumps(message), file=self._stream, flush=True)
-        except OSError:  # the parent is gone: nobody wants the result
+        except OSError:  # the parent has ended: the result is not needed
             self._stop.set()
 
 

@@ -1,4 +1,4 @@
-"""One graph to one engine, in this process; `worker` gives it a process of its own."""
+"""Compiles one graph to one engine in this process; `worker` runs it in a separate process."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _add_profile(builder: Any, config: Any, profile: Profile) -> None:  # noqa: 
 
 def _collecting_logger(trt: Any) -> Any:  # noqa: ANN401
     class CollectingLogger(trt.ILogger):  # type: ignore[misc]
-        """Keeps what went wrong; the rest is chatter about a normal build."""
+        """Collects warnings and errors; the rest is output of a normal build."""
 
         def __init__(self) -> None:
             trt.ILogger.__init__(self)

@@ -1,4 +1,4 @@
-"""How far a build is, from the nested phases that TensorRT reports."""
+"""The progress of a build, from the nested phases that TensorRT reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Phase:
 class Phases:
     """A phase has steps, and a phase inside it is a part of its next step: so the shares add up.
 
-    TensorRT only says what it enters and leaves, and may enter a phase several times; the share never goes back.
+    TensorRT only reports entering and leaving phases, and may enter a phase several times; the share never decreases.
     """
 
     def __init__(self) -> None:

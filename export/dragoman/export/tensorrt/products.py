@@ -1,4 +1,4 @@
-"""What does a graph multiply matrices in? Old GPUs can't do everything."""
+"""Finds the types in which a graph multiplies matrices: old GPUs do not support all of them."""
 
 from __future__ import annotations
 

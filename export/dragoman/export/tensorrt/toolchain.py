@@ -1,4 +1,4 @@
-"""Which TensorRT is here, and for which GPUs can it build?"""
+"""Finds the installed TensorRT, and the GPUs that it can build for."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Verified, or not written: the exported graphs run beside the original model on real sentences."""
+"""Verification: the exported graphs run beside the original model on real sentences; bundles that differ are not written."""

@@ -1,7 +1,7 @@
 """bfloat16 graphs on a CPU, where ONNX Runtime has no kernels for them: computed in float32, rounded after every operation.
 
-A number is rounded where the graph makes a bfloat16 of it, so that what comes out of an operation is what a GPU gives that
-accumulates in float32. A GPU that fuses operations rounds less often.
+A number is rounded where the graph makes it a bfloat16, so the result of an operation is that of a GPU that accumulates in
+float32. A GPU that fuses operations rounds less often.
 """
 
 from __future__ import annotations

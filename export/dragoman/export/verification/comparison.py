@@ -1,6 +1,6 @@
-"""Original and exported side by side: every case of a verification, and the verdict.
+"""Compares the original with the exported graphs: every case of a verification, and the verdict.
 
-The graphs are run first, and the original after they are gone: the two are never in memory together.
+The graphs are run first, and the original after they are closed: the two are never in memory together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIE = 5e-5
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One sentence and what both sides made of it."""
+    """One sentence and the output of both sides."""
 
     source: Source
     theirs: Tokens
@@ -52,7 +52,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Sentences that are decoded in one batch, and what the graphs made of them."""
+    """Sentences that are decoded in one batch, and the output of the graphs."""
 
     sources: tuple[Source, ...]
     answers: tuple[Answer, ...]
@@ -102,7 +102,7 @@ class Judge:
         self._outputs: dict[tuple[str, int], list[Tokens]] = {}
 
     def run(self, exported: Exported, lowering: Lowering, advance: Advance) -> Output:
-        """Ask the graphs everything that will be compared; they are not needed after that."""
+        """Compute everything that will be compared; the graphs are not needed after that."""
         generated, total = {}, 2 * len(self._searches) + 1
         for name, search in self._searches.items():
             for batch in (1, BATCH):

@@ -1,4 +1,4 @@
-"""A CTranslate2 model run by CTranslate2 itself in float32: the judge of its export, where it is installed."""
+"""A CTranslate2 model run by CTranslate2 itself in float32: the reference of its export, if CTranslate2 is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode a fixed batch of sources with any model that can take a step: the plainest loop around the search."""
+"""Decodes a fixed batch of sources with any model that can take a step: the simplest loop around the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch module as the reference, where transformers is not installed: it checks the graphs, not the reader."""
+"""The torch module as the reference, if transformers is not installed: it checks the graphs, not the reader."""
 
 from __future__ import annotations
 

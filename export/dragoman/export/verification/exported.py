@@ -1,6 +1,6 @@
-"""The exported graphs in ONNX Runtime, with the search that engine and client use.
+"""The exported graphs in ONNX Runtime, with the search of the engine and the client.
 
-Slower than the server's runtime on purpose: no bound buffers, nothing reused, so that what is verified is the graphs.
+Slower than the server's runtime on purpose: without bound buffers and reuse, only the graphs are verified.
 """
 
 from __future__ import annotations

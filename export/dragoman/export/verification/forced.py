@@ -1,4 +1,4 @@
-"""The graph of forced decoding, run plainly: one source and its whole target at a time."""
+"""Runs the graph of forced decoding in the simplest way: one source and its whole target at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Feed = dict[str, NDArray[np.generic]]
 
 
 class ForcedOutput(NamedTuple):
-    """What the graph says about a target."""
+    """The results for a target."""
 
     log_probs: FloatArray  # (target,) of its tokens
     alignment: FloatArray  # (target, source)

@@ -1,4 +1,4 @@
-"""Which languages a multilingual model is verified with."""
+"""The languages that a multilingual model is verified with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The original model, run by Hugging Face `generate`: the judge of an export."""
+"""The original model, run by Hugging Face `generate`: the reference of an export."""
 
 from __future__ import annotations
 

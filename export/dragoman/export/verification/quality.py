@@ -1,4 +1,4 @@
-"""BLEU and chrF of translations (sacreBLEU), and what they lost."""
+"""BLEU and chrF of translations (sacreBLEU), and the loss against others."""
 
 from __future__ import annotations
 

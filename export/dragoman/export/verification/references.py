@@ -1,4 +1,4 @@
-"""Who judges an export: an independent implementation of the same files where it is installed, else our own module."""
+"""Chooses the reference of an export: an independent implementation if it is installed, else dragoman's own module."""
 
 from __future__ import annotations
 

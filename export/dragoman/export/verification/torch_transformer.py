@@ -1,4 +1,6 @@
-"""A described state dict run by torch's own `nn.TransformerEncoder` and `nn.TransformerDecoder`: the judge of its export."""
+"""A described state dict run by torch's own `nn.TransformerEncoder` and `nn.TransformerDecoder`: the reference of its
+export.
+"""
 
 from __future__ import annotations
 

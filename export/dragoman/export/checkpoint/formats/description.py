@@ -1,4 +1,4 @@
-"""dragoman.json: what a file of weights does not say about its model. A name that means nothing here is refused."""
+"""dragoman.json: what a file of weights does not say about its model. Unknown names are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 class Description(JsonSettings):
-    """One object of the description. It remembers what was asked for: the rest is what nobody understands."""
+    """One object of the description. It records which settings were read: the others are unknown."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         super().__init__(values, where)
@@ -73,7 +73,7 @@ class Description(JsonSettings):
         raise CheckpointError(f"{name} in {self.where} is {shown(value)}, which is not {where}{near}")
 
     def check_read(self) -> None:
-        """CheckpointError for a setting that nobody has asked for, here or in a section: it is misspelt."""
+        """CheckpointError for a setting that nothing has read, here or in a section: it is misspelt."""
         for name in sorted(set(self.values) - self._asked):
             raise CheckpointError(f"{self.where} has {shown(name)}, which means nothing{closest(name, self._asked)}")
         for section in self._sections.values():

@@ -1,4 +1,4 @@
-"""How a model is decoded where the source gives dragoman's own options."""
+"""Decoding settings of formats that give dragoman's own options."""
 
 from __future__ import annotations
 

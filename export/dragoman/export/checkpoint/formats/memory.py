@@ -1,4 +1,4 @@
-"""A bound on what opening a file may take: a small one can say that it becomes anything."""
+"""A bound on the memory that opening a file may take: a small file can claim to contain anything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Files that `torch.save` wrote, opened without running anything that stands in them.
+"""Opens files written by `torch.save` without executing anything in them.
 
-torch's weights-only unpickler knows tensors and containers. The trainers also keep their settings as objects; the classes
-listed here become `Inert` ones, which remember what they were given and do nothing. Any other name in a file is refused.
+torch's weights-only unpickler reads tensors and containers. Trainers also store their settings as objects; the classes
+listed here become `Inert` ones, which keep their arguments and do nothing. Any other name in a file is refused.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SHORT_STRING = re.compile(rb"X(.)\x00\x00\x00", re.DOTALL)  # BINUNICODE and its
 
 
 class Inert:
-    """Stands for an object of a class that is not imported."""
+    """Stands for an object whose class is not imported."""
 
     arguments: tuple[object, ...]
     state: object
@@ -132,7 +132,7 @@ def _reason(error: Exception) -> str:
 
 
 def _refused_name(message: str) -> str | None:
-    """The class or function that the unpickler did not want, from its message."""
+    """The class or function that the unpickler refused, from its message."""
     found = re.search(r"GLOBAL (\S{1,200})", message) or re.search(r"reduce for unrecognized function (.{1,200})", message)
     return ascii(found[1]).strip("'") if found else None
 

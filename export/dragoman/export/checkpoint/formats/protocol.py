@@ -1,4 +1,4 @@
-"""What one source format knows, and what opening a checkpoint gives, whichever format it has."""
+"""The interface of a source format, and the result of opening a checkpoint of any format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["CompanionFiles", "OpenedSource", "Reference", "SourceFormat"]
 
 @dataclass(frozen=True, slots=True)
 class CompanionFiles:
-    """What belongs to a checkpoint and is not in it; a format that finds its own needs none.
+    """Files that belong to a checkpoint but are not part of it; a format that finds its own needs none.
 
     `dictionaries`: a directory with dict.*.txt. `sentencepiece`: one model for both sides, or the source's and the target's.
     `moses`: the languages in which texts went through Moses's tokenizer ("en-de"), or "none".
@@ -35,7 +35,7 @@ class CompanionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An implementation that shares no code with us and runs the same files: the judge of the export."""
+    """An independent implementation that runs the same files: the reference of the verification."""
 
     library: Literal["transformers", "ctranslate2", "torch"]
     path: Path
@@ -43,7 +43,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A trained model as its format describes it. Nothing of `weights` is in memory until a tensor is asked for."""
+    """A trained model as its format describes it. No tensor of `weights` is in memory until it is requested."""
 
     name: str
     architecture: str
@@ -54,8 +54,8 @@ class OpenedSource:
     generation: DecodingOptions
     tokenizer_plan: TokenizerPlan
     tasks: Mapping[str, Task] = field(default_factory=dict)
-    reference: Reference | None = None  # None: nobody else runs these files; our own module judges the graphs
-    files: object = None  # holds temporary files, which go when it goes
+    reference: Reference | None = None  # None: dragoman's own module is the reference
+    files: object = None  # holds temporary files, deleted with it
 
 
 class SourceFormat(Protocol):

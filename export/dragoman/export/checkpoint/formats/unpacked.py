@@ -1,4 +1,4 @@
-"""A zip archive as a directory, for as long as somebody holds it. Nothing outside is written, and no more than it says."""
+"""A zip archive as a temporary directory. Nothing is written outside it, and no more than the archive declares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK = 1 << 20
 
 
 class Unpacked:
-    """The files of `archive` below `directory`, which goes when this object does."""
+    """The files of `archive` below `directory`, which is deleted with this object."""
 
     def __init__(self, archive: Path) -> None:
         try:
@@ -56,7 +56,7 @@ def _check(archive: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 def _extract(opened: zipfile.ZipFile, member: zipfile.ZipInfo, directory: Path) -> None:
-    """Not a byte more than the archive says: the check has believed it."""
+    """Writes no more than the declared size, which has been checked."""
     target = directory / member.filename
     if member.is_dir():
         target.mkdir(parents=True, exist_ok=True)

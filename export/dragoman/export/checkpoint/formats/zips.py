@@ -1,4 +1,4 @@
-"""What Python's zipfile raises for an archive that is damaged, or made to be."""
+"""The exceptions of Python's zipfile for archives that are damaged, or made to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small module for each architecture: what it calls its settings, weights and tokens."""
+"""One small module for each architecture: its names for settings, weights and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What BART, mBART, M2M100, Pegasus and Marian have in common in Hugging Face's spelling."""
+"""What BART, mBART, M2M100, Pegasus and Marian have in common in Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 class BartLikeReader:
-    """Names and settings; a family says with `variant` what is special about it."""
+    """Names and settings; a family overrides `variant` for its peculiarities."""
 
     architectures: ClassVar[tuple[str, ...]] = ()
     variant: ClassVar[dict[str, Any]] = {}

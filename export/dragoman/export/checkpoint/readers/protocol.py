@@ -1,4 +1,4 @@
-"""What one architecture knows."""
+"""The interface of a reader for one architecture."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["Reader"]
 
 
 class Reader(WeightNames, Protocol):
-    """How an architecture's settings, weights and tokens are called. Made from config.json and the weights' names."""
+    """Maps an architecture's names of settings, weights and tokens. Made from config.json and the names of the weights."""
 
     architectures: ClassVar[tuple[str, ...]]
 
     def __init__(self, settings: JsonSettings, tensors: Mapping[str, Tensor]) -> None: ...
 
     def config(self, limits: TokenLimits) -> TransformerConfig:
-        """Our configuration of the same model."""
+        """The TransformerConfig of the same model."""
 
     def tokens(self, generation: JsonSettings) -> SpecialTokens:
         """The ids the search must know, except the unknown token's, which the tokenizer knows."""
 
     def tokenizer(self, directory: Path, config: TransformerConfig, tokens: SpecialTokens) -> TokenizerPlan:
-        """What of the checkpoint's files becomes the bundle's tokenizer; all there and agreeing with the embedding."""
+        """The plan of the bundle's tokenizer; its files exist and agree with the embedding."""

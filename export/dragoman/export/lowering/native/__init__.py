@@ -1,4 +1,4 @@
-"""The custom operators of `native/ops`: tokens without padding, caches in which a row's past may lie anywhere."""
+"""The custom operators of `native/ops`: tokens without padding, caches whose slots are named by the inputs."""
 
 from dragoman.export.lowering.native.lowering import NativeLowering
 

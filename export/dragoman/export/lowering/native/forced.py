@@ -1,4 +1,4 @@
-"""Many tokens of one given target at once: the log-probability of every token, and what it looks at in the source."""
+"""Forced decoding of many tokens of a target at once: the log-probability of each token, and its attention to the source."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ __all__ = ["ForcedGraph", "forced_arguments", "forced_signature"]
 
 
 class Memory(NamedTuple):
-    """What a layer sees of the source, and the weights of its heads in the alignment, if it has a part in it."""
+    """A layer's keys and values of the source, and the weights of its heads in the alignment if it contributes to it."""
 
     source: Tensor  # (source, 2 · width)
     heads: Tensor | None  # (heads,)
 
 
 class TargetOperators(NativeOperators):
-    """The rows of a step are consecutive tokens of one target; alignments are summed up on the way.
+    """The rows of a step are consecutive tokens of one target; alignments are summed over the layers.
 
-    Beyond the last attention that has a part in them only the scored tokens go on: none, where alignments are all that is
-    asked for.
+    After the last layer that contributes to them only the scored tokens continue: none, if only alignments are requested.
     """
 
     def __init__(self, scored: Tensor, positions: Tensor, aligning_layers: int) -> None:

@@ -1,4 +1,4 @@
-"""float16 for CPUs, where it is slower than float32: a way of storing weights."""
+"""float16 for CPUs, where it computes more slowly than float32: used only to store weights."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ __all__ = ["NativeLowering"]
 
 @dataclass(frozen=True, slots=True)
 class NativeLowering:
-    """x is (tokens, d_model) in the encoder, (rows, d_model) in the decoder: products have two dimensions everywhere."""
+    """x is (tokens, d_model) in the encoder, (rows, d_model) in the decoder: all products have two dimensions."""
 
     name: LoweringName = "native"
     max_candidates: None = None

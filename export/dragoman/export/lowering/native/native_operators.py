@@ -1,4 +1,4 @@
-"""The Transformer's operators as custom ones: tokens without padding, caches in which a row's past may lie anywhere."""
+"""The Transformer's operators as custom operators: tokens without padding, caches whose slots are named by the inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LayerCache", "NativeOperators", "Sources"]
 
 
 class Sources(NamedTuple):
-    """Where each source lies among the tokens of all, (sources,) each."""
+    """The start and length of each source among all tokens, (sources,) each."""
 
     starts: Tensor
     lengths: Tensor

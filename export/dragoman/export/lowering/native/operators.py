@@ -1,6 +1,6 @@
 """The custom operators of `native/ops`, one function each, for graphs that are traced.
 
-They exist only in the exported graph: in eager torch they compute nothing. docs/kernels.md has their mathematics.
+They exist only in the exported graph: in eager torch they compute nothing. docs/operators.md has their mathematics.
 Weights are tiled (`dragoman.export.lowering.native.tiles`), in float32 or in int8.
 """
 
@@ -44,7 +44,7 @@ Shape = Sequence[int | torch.SymInt]
 
 
 class Activation(IntEnum):
-    """What follows a linear layer: the attribute `activation`."""
+    """The activation after a linear layer: the attribute `activation`."""
 
     NONE = 0
     SILU = 1
@@ -56,7 +56,7 @@ class Activation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TiledWeight:
-    """A matrix (outputs, inputs) as the operators read it; int8 has a scale and an offset for every output."""
+    """A matrix (outputs, inputs) in the layout of the operators; int8 has a scale and an offset for every output."""
 
     tiles: Tensor
     outputs: int
@@ -82,7 +82,7 @@ class BestTokens(NamedTuple):
 
 
 class Shortlists(NamedTuple):
-    """Which rows of the table may be chosen: the lists, and the number of that of each group of rows."""
+    """The rows of the table that may be chosen: the lists, and the number of the list of each group of rows."""
 
     tokens: Tensor  # int32 (rows of the table,)
     ranges: Tensor  # int64 (lists, 4): begin and end of two stretches of the table

@@ -1,7 +1,7 @@
-"""How the table of the output projection holds shortlists: the whole vocabulary, and behind it the rows of each list.
+"""The layout of shortlists in the table of the output projection: the whole vocabulary, followed by the rows of each list.
 
-What all lists have, such as single characters, is there once more; what only some have is there for each of them. So a list
-is two stretches of tiles, and the weights that a step reads for it lie one after the other.
+Tokens that all lists share, such as single characters, are stored once more; tokens of some lists only, once for each of
+them. So a list is two stretches of tiles, and the weights that a step reads for it are contiguous.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Given targets in plain torch: the log-probability of every token, and what it looks at in the source.
+"""Forced decoding in plain torch: the log-probability of each token of a target, and its attention to the source.
 
-There is no past: a piece of a target is read together with all that stands before it, and told alone, because logits of
-whole targets are large.
+There is no past: a piece of a target is read together with everything before it, but only the piece is returned, because
+logits of whole targets are large.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["ForcedGraph", "TargetOperators"]
 
 
 class Memory(NamedTuple):
-    """What a layer sees of the source, and the weights of its heads in the alignment, if it has a part in it."""
+    """A layer's keys and values of the source, and the weights of its heads in the alignment if it contributes to it."""
 
     source: KeyValue
     heads: Tensor | None  # (heads,)
 
 
 class TargetOperators(TorchOperators):
-    """Attention of all tokens of a target, each over those up to it; alignments are summed up on the way."""
+    """Attention of all tokens of a target, each over those up to itself; alignments are summed over the layers."""
 
     def __init__(self) -> None:
         self.alignment: Tensor | None = None  # (batch, target, source)

@@ -28,7 +28,7 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """One step: past and one token a row to the best next tokens, what chosen tokens score, and the present."""
+    """One step: the past and one token per row to the best next tokens, the scores of chosen tokens, and the present."""
 
     def __init__(self, model: Transformer, candidates: int) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ def step_decoder(config: TransformerConfig, max_candidates: int) -> Signature:
 
 
 def padded_forced(config: TransformerConfig, max_candidates: int) -> Signature:
-    """Targets, padded; told is a piece of each."""
+    """Padded targets; the results are those of a piece of each."""
     piece = ("batch", "piece")
     best = (*piece, max_candidates)
     return Signature(

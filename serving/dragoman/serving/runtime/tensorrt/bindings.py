@@ -103,7 +103,7 @@ class Bindings:
         if fitting := device.others(entry.compute_capabilities):
             return f"--gpu {fitting[0]} can run it, or {self.rebuild(bundle)}"
         if tuple(map(int, capability.split("."))) < _OLDEST:
-            return "no TensorRT of today runs there: take a GPU of 7.5 or newer, or serve with --device cpu"
+            return "no current TensorRT supports it: take a GPU of 7.5 or newer, or serve with --device cpu"
         if self.is_rtx and f"SM{capability.replace('.', '')}" not in self._trt.ComputeCapability.__members__:
             return (
                 "TensorRT-RTX does not know this GPU: pip install 'dragoman[tensorrt-standard]', and on this machine: "

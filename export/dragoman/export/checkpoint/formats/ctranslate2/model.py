@@ -1,4 +1,4 @@
-"""What the variables of a CTranslate2 model are in our Transformer: its configuration, and where each weight is."""
+"""Maps the variables of a CTranslate2 model to the Transformer: its configuration, and the place of each weight."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEAVES = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
 class CTranslate2Model:
-    """Reads the settings of a model.bin; a setting that we do not compute is refused by name."""
+    """Reads the settings of a model.bin; an unsupported setting is refused by name."""
 
     def __init__(self, binary: ModelBinary, layer_norm_epsilon: float | None) -> None:
         self._binary, self._epsilon = binary, layer_norm_epsilon
@@ -68,7 +68,7 @@ class CTranslate2Model:
         return self._source is self._target
 
     def config(self, limits: TokenLimits) -> TransformerConfig:
-        """Our configuration of the model."""
+        """The TransformerConfig of the model."""
         find = self._binary.find
         extra = int(self.starts_from_zero)  # the decoder starts from a row of zeros at the end of its embedding
         first = [f"{side}/layer_0" for side in SIDES]
@@ -112,7 +112,7 @@ class CTranslate2Model:
             raise CheckpointError(f"model.bin describes a model that can't be: {error}") from error
 
     def places(self) -> dict[str, Place]:
-        """Each of our weights, and where it is; CheckpointError names a variable that is none."""
+        """Where each weight is; CheckpointError names variables that are no weights."""
         extra, relative = self.starts_from_zero, self._relative_tables()
         found = {"source_embedding.weight": Place(self._source, zero_row=extra and self.shares_embeddings)}
         if not self.shares_embeddings:

@@ -1,4 +1,4 @@
-"""The weights of a CTranslate2 model under our names."""
+"""The weights of a CTranslate2 model under the names of the Transformer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Place:
 
 
 class CTranslate2Weights(Mapping[str, Tensor]):
-    """Our weights by our names, each computed from the file when it is asked for."""
+    """The weights by their names in the Transformer, each computed from the file when it is requested."""
 
     def __init__(self, binary: ModelBinary, places: Mapping[str, Place], vocabulary: int | None = None) -> None:
         """`vocabulary`: a row of zeros follows so many target words, though no bias is stored that could close it."""
@@ -55,7 +55,7 @@ class CTranslate2Weights(Mapping[str, Tensor]):
 
 
 class OurNames:
-    """The weights have our names already."""
+    """For weights that already have the names of the Transformer."""
 
     def weight_names(self, ours: str) -> tuple[str, ...]:
         """The same."""

@@ -1,4 +1,4 @@
-"""The files that a fairseq checkpoint needs and does not hold: dictionaries, and the merges or model of its subwords."""
+"""The files that a fairseq checkpoint needs but does not contain: dictionaries, and the merges or model of its subwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fairseq calls the weights of its Transformer; old versions stacked the projections and numbered the norms."""
+"""fairseq's names for the weights of its Transformer; old versions stacked the projections and numbered the norms."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FairseqNames:
 
 
 def modernised(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The names of today for the weights of any version."""
+    """Weights of any version under the current names."""
     return {_norm_named(name): tensor for name, tensor in unstacked(tensors).items()}
 
 

@@ -61,7 +61,7 @@ class FairseqSettings:
         return data if isinstance(data, str) else ""
 
     def config(self, tensors: Mapping[str, Tensor]) -> TransformerConfig:
-        """Our configuration of the model; vocabularies and what is there at all stand in the weights."""
+        """The TransformerConfig; vocabulary sizes and optional parts are read from the weights."""
         raw = self.model
         for name, neutral in REFUSED.items():
             if (value := raw.raw(name)) not in neutral:

@@ -1,4 +1,4 @@
-"""Marian's Transformer as our configuration, and its weights under their names."""
+"""Marian's Transformer as a TransformerConfig, and its weights under the names of the Transformer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RENAMED: Rules = (
 
 
 def model_config(settings: MarianSettings, arrays: MarianArrays, limits: TokenLimits) -> TransformerConfig:
-    """The configuration; CheckpointError for what is computed otherwise."""
+    """The TransformerConfig; CheckpointError for unsupported computations."""
     kind = settings.text("type")
     if kind != "transformer":
         raise CheckpointError(f"type {kind!r} in {settings.file} is not supported; transformer is")

@@ -1,4 +1,4 @@
-"""The little YAML that Marian writes: settings one level deep, and vocabularies."""
+"""The subset of YAML that Marian writes: settings one level deep, and vocabularies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch calls the weights of its Transformer, and what is wrong when a description does not fit a file."""
+"""torch's names for the weights of its Transformer, and the errors of descriptions that do not fit a file."""
 
 from __future__ import annotations
 

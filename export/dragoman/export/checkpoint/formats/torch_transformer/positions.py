@@ -1,4 +1,4 @@
-"""Where positions come from: a table in the file (learned, or a buffer), a formula, or nowhere."""
+"""The source of positions: a table in the file (learned, or a buffer), a formula, or none."""
 
 from __future__ import annotations
 
