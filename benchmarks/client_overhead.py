@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ import tritonclient.grpc.aio
 
 from benchmarks.constant_triton import constant_triton
 from benchmarks.machine import describe_machine, load_average
-from benchmarks.results import write_results
+from benchmarks.results import Line, write_results
 from benchmarks.served_process import ServedProcess, serving
 from benchmarks.statistics import ratios, spread
 from dragoman.client import AsyncTranslator, Translator, Window
@@ -35,16 +35,6 @@ from dragoman.client import AsyncTranslator, Translator, Window
 TEXT = "I have never seen such a beautiful city in my whole life."
 OPTIONS = {"beam_size": 4, "timeout_ms": 30_000}
 PARTS = ("calls", "file", "search", "memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the report: what was measured, the figure, and the aim."""
-
-    what: str
-    figure: str
-    aim: str
-    values: dict[str, object]
 
 
 def main() -> int:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from benchmarks.caller_threads import CallerThreads
 from dragoman.client import Translator
 from dragoman.errors import DragomanError
 from dragoman.serving.supervisor.ports import free_port
@@ -178,16 +180,13 @@ class SteadyLoad:
     fates: list[Translated] = field(default_factory=list)
 
     def __enter__(self) -> SteadyLoad:
-        self._leave = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(user,)) for user in range(self.users)]
-        for thread in self._threads:
-            thread.start()
+        texts = list(self.expected)
+        turns = (itertools.cycle([*texts[user % len(texts) :], *texts[: user % len(texts)]]) for user in range(self.users))
+        self._threads = CallerThreads(functools.partial(self._ask, turn) for turn in turns).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave.set()
-        for thread in self._threads:
-            thread.join(_STOP_S)
+        self._threads.__exit__()
 
     @property
     def lost(self) -> list[Translated]:
@@ -202,19 +201,15 @@ class SteadyLoad:
         answered = ((fate.began_at + fate.took_s - since, fate.took_s) for fate in self.fates)
         return max((after_s for after_s, took_s in answered if after_s > 0 and took_s >= slow_s), default=0.0)
 
-    def _ask(self, user: int) -> None:
-        texts = list(self.expected)
-        turn = user
-        while not self._leave.is_set():
-            text = texts[turn % len(texts)]
-            turn += 1
-            began_at = time.monotonic()
-            try:
-                output = self.translator.translate(text, cache=False).text
-                problem = None if output == self.expected[text] else f"{text!r} became {output!r}"
-            except DragomanError as error:
-                problem = f"{type(error).__name__}: {error}"
-            self.fates.append(Translated(began_at, time.monotonic() - began_at, problem))
+    def _ask(self, texts: Iterator[str]) -> None:
+        text = next(texts)
+        began_at = time.monotonic()
+        try:
+            output = self.translator.translate(text, cache=False).text
+            problem = None if output == self.expected[text] else f"{text!r} became {output!r}"
+        except DragomanError as error:
+            problem = f"{type(error).__name__}: {error}"
+        self.fates.append(Translated(began_at, time.monotonic() - began_at, problem))
 
 
 def nginx_version() -> str | None:

@@ -6,13 +6,24 @@ A page of the documentation may show them too, between two marks of the result's
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "ROOT", "machine_line", "read_results", "replace_block", "write_results"]
+__all__ = ["RESULTS", "ROOT", "Line", "machine_line", "read_results", "replace_block", "write_results"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a report: what was measured, the figure, and the aim."""
+
+    what: str
+    figure: str
+    aim: str
+    values: dict[str, object]
 
 
 def write_results(name: str, figures: dict[str, Any], table: str) -> None:

@@ -20,14 +20,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import grpc
 from tritonclient.grpc import InferResult, service_pb2, service_pb2_grpc
 
 from benchmarks.machine import describe_machine, load_average
-from benchmarks.results import write_results
+from benchmarks.results import Line, write_results
 from benchmarks.served_process import ServedProcess, serving
 from benchmarks.statistics import ratios, spread
 from benchmarks.triton_server import triton_with
@@ -48,16 +48,6 @@ instance_group { kind: KIND_CPU count: 1 }
 """
 CONCURRENCY = 64
 BLOCK = 25
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the report."""
-
-    what: str
-    figure: str
-    aim: str
-    values: dict[str, object]
 
 
 class Served:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import itertools
 import os
 import sys
 import threading
@@ -22,6 +24,7 @@ import grpc
 import psutil
 from tritonclient.grpc import service_pb2
 
+from benchmarks.caller_threads import CallerThreads
 from benchmarks.cells import read_sentences
 from benchmarks.poisson_load import METHOD
 from benchmarks.triton_server import HOST, running
@@ -35,38 +38,31 @@ EVERY_S = 2.0
 
 
 class Callers:
-    """One thread for each kind of request, until told to stop."""
+    """One thread for each kind of request; a kind that fails ends its thread."""
 
     def __init__(self, address: str, texts: list[str]) -> None:
         self.ended: Counter[str] = Counter()
         self.surprises: list[str] = []
         self._address, self._texts = address, texts
-        self._stop = threading.Event()
         kinds = (self._translate, self._translate_in_beams, self._stream, self._drive, self._send_rubbish, self._go_away)
-        self._threads = [threading.Thread(target=self._repeat, args=(kind,), daemon=True) for kind in kinds]
+        self._threads = CallerThreads(functools.partial(self._ask, kind, itertools.count(1)) for kind in kinds)
 
     def __enter__(self) -> Callers:
-        for thread in self._threads:
-            thread.start()
+        self._threads.__enter__()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
-            if thread.is_alive():
-                self.surprises.append("a caller is still waiting for its answer")
+        self._threads.__exit__()
+        self.surprises += ["a caller is still waiting for its answer"] * self._threads.unfinished
 
-    def _repeat(self, kind: Callable[[str], None]) -> None:
-        number = 0
-        while not self._stop.is_set():
-            number += 1
-            try:
-                kind(f"{self._texts[number % len(self._texts)]} {number}")
-                self.ended[kind.__name__.strip("_")] += 1
-            except Exception as error:  # whatever it is, it is reported
-                self.surprises.append(f"{kind.__name__}: {error!r}")
-                return
+    def _ask(self, kind: Callable[[str], None], numbers: Iterator[int]) -> None:
+        number = next(numbers)
+        try:
+            kind(f"{self._texts[number % len(self._texts)]} {number}")
+            self.ended[kind.__name__.strip("_")] += 1
+        except Exception as error:  # whatever it is, it is reported
+            self.surprises.append(f"{kind.__name__}: {error!r}")
+            sys.exit()  # of this thread
 
     def _translate(self, text: str) -> None:
         self._asked("translator").translate([text, text[:20]], beam_size=1)
@@ -92,7 +88,7 @@ class Callers:
         message.inputs.add(name="TEXT", datatype="BYTES", shape=[1]).contents.bytes_contents.append(text.encode())
         with grpc.insecure_channel(self._address) as channel:
             call = channel.unary_unary(METHOD).future(message.SerializeToString(), timeout=30)
-            self._stop.wait(0.002)
+            self._threads.stopped.wait(0.002)
             call.cancel()
 
     def _asked(self, kind: str) -> Translator:

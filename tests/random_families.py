@@ -68,24 +68,21 @@ def m2m100_files(directory: Path, **settings: object) -> None:
     (directory / "vocab.json").write_text(json.dumps({piece: at for at, piece in enumerate(pieces)}))
 
 
-@functools.cache
-def google_model() -> bytes:
-    """A sentencepiece model in T5's layout: <pad> 0, </s> 1, <unk> 2."""
+def sentencepiece_model(**settings: object) -> bytes:
+    """Trained on the corpus."""
     import sentencepiece
 
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus()),
-        model_writer=model,
-        vocab_size=GOOGLE_PIECES,
-        pad_id=0,
-        eos_id=1,
-        unk_id=2,
-        bos_id=-1,
-        minloglevel=2,
-        num_threads=1,
+        sentence_iterator=iter(corpus()), model_writer=model, minloglevel=2, num_threads=1, **settings
     )
     return model.getvalue()
+
+
+@functools.cache
+def google_model() -> bytes:
+    """A sentencepiece model in T5's layout: <pad> 0, </s> 1, <unk> 2."""
+    return sentencepiece_model(vocab_size=GOOGLE_PIECES, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
 
 
 MADLAD_LANGUAGES = ("en", "de", "pt", "zh_Latn")
@@ -95,12 +92,7 @@ MADLAD_PIECES = 600
 @functools.cache
 def madlad_model() -> bytes:
     """A sentencepiece model in MADLAD-400's layout: <unk> 0, <s> 1, </s> 2, bytes for what it does not know."""
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus()),
-        model_writer=model,
+    return sentencepiece_model(
         vocab_size=MADLAD_PIECES,
         unk_id=0,
         bos_id=1,
@@ -108,10 +100,7 @@ def madlad_model() -> bytes:
         pad_id=-1,
         byte_fallback=True,
         user_defined_symbols=["<2translate>", *(f"<2{code}>" for code in MADLAD_LANGUAGES)],
-        minloglevel=2,
-        num_threads=1,
     )
-    return model.getvalue()
 
 
 def madlad_files(directory: Path, **settings: object) -> None:

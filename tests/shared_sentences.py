@@ -1,4 +1,4 @@
-"""Sentences that the reference model translates well."""
+"""Sentences for the reference model."""
 
 SENTENCES = [
     "Where is the station?",
@@ -14,3 +14,4 @@ SENTENCES = [
     "Mary bought three apples and a loaf of bread.",
     "Nobody believed him.",
 ]
+LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."

@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from served import CALL_TIMEOUT_S, Caller, Server, eventually, launch
-
-LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
+from shared_sentences import LONG
 
 
 @pytest.fixture

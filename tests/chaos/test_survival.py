@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from served import Caller, Server, eventually
-
-LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden. "
+from shared_sentences import LONG
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from benchmarks.caller_threads import CallerThreads
 
 from dragoman.client import Translator
 from dragoman.errors import DeadlineExceeded, DragomanError
@@ -37,17 +41,13 @@ class Callers:
     failures: list[BaseException] = field(default_factory=list)
 
     def __enter__(self) -> Callers:
-        self._stop = threading.Event()
         self._translator = Translator(self.address)
-        self._threads = [threading.Thread(target=self._repeat, args=(number,)) for number in range(THREADS)]
-        for thread in self._threads:
-            thread.start()
+        numbers = (itertools.count(first, THREADS) for first in range(THREADS))
+        self._threads = CallerThreads(functools.partial(self._call, each) for each in numbers).__enter__()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(60)
+        self._threads.__exit__()
         self._translator.close()
 
     @property
@@ -62,15 +62,13 @@ class Callers:
         times = sorted(self.answered_at_s)
         return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
-    def _repeat(self, first: int) -> None:
-        number = first
-        while not self._stop.is_set():
-            number += THREADS
-            try:
-                self._translator.translate(f"Tom has {number} books and is reading one of them.", cache=False)
-                self.answered_at_s.append(time.monotonic())
-            except DragomanError as error:
-                self.failures.append(error)
+    def _call(self, numbers: Iterator[int]) -> None:
+        text = f"Tom has {next(numbers)} books and is reading one of them."
+        try:
+            self._translator.translate(text, cache=False)
+            self.answered_at_s.append(time.monotonic())
+        except DragomanError as error:
+            self.failures.append(error)
 
 
 def survived(server: Server, deaths: Deaths, what: str, how: signal.Signals) -> Row:

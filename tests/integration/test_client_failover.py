@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from benchmarks.caller_threads import CallerThreads
 
 from dragoman.client import Translator
 from dragoman.errors import RequestError
@@ -57,39 +58,30 @@ def own_server(reference_bundle: Path) -> Iterator[Server]:
 
 
 class Callers:
-    """Sixteen threads that translate one after the other, with the client's defaults, until they are told to stop."""
+    """Sixteen threads that translate one after the other, with the client's defaults."""
 
     def __init__(self, address: str) -> None:
         self.answered: Counter[int] = Counter()
         self.errors: list[RequestError] = []
-        self._stop = threading.Event()
         self._translator = Translator(address)
-        self._threads = [threading.Thread(target=self._call, args=(caller,)) for caller in range(16)]
+        turns = (itertools.cycle([*SENTENCES[caller:], *SENTENCES[:caller]]) for caller in range(16))
+        self._threads = CallerThreads(functools.partial(self._call, *each) for each in enumerate(turns))
 
     def __enter__(self) -> Callers:
-        for thread in self._threads:
-            thread.start()
+        self._threads.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(120)
+        self._threads.__exit__()
         self._translator.close()
 
     def wait_until_all_were_answered_again(self, timeout_s: float = 60.0) -> None:
         before = Counter(self.answered)
         eventually(lambda: all(self.answered[caller] > before[caller] for caller in range(16)), timeout_s)
 
-    def _call(self, caller: int) -> None:
-        for number in itertools.count():
-            if self._stop.is_set():
-                return
-            self._attempt(caller, SENTENCES[(caller + number) % len(SENTENCES)])
-
-    def _attempt(self, caller: int, text: str) -> None:
+    def _call(self, caller: int, texts: Iterator[str]) -> None:
         try:
-            assert self._translator.translate(text, cache=False).text
+            assert self._translator.translate(next(texts), cache=False).text
             self.answered[caller] += 1
         except RequestError as error:
             self.errors.append(error)

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from served import Caller, Server, eventually
+from shared_sentences import LONG
 
-LONG = "The quick brown fox jumps over the lazy dog while the old man reads his newspaper in the garden."
 SLOW = {"cache": False, "beam_size": 4, "min_length": 120, "max_length": 120}
 
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from bundled_tokenizer import bundled_tokenizer
 
-from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.verification.eager import EagerModel
 
@@ -26,8 +26,7 @@ def argos() -> Checkpoint:
 
 
 def test_a_real_package_translates_as_is_known(argos: Checkpoint, tmp_path: Path) -> None:
-    argos.tokenizer_plan.write(tmp_path)
-    tokenizer = open_tokenizer(tmp_path, argos.tokenizer, argos.tokens)
+    tokenizer = bundled_tokenizer(argos, tmp_path)
     model = EagerModel(argos.model, argos.tokens)
     answers = model.generate([tokenizer.encode(text) for text in SENTENCES], argos.generation)
     assert tokenizer.decode(answers[0]) == KNOWN
@@ -38,8 +37,7 @@ def test_a_real_package_answers_as_ctranslate2_does(argos: Checkpoint, tmp_path:
     pytest.importorskip("ctranslate2")
     from dragoman.export.verification.ctranslate2_model import CTranslate2Original
 
-    argos.tokenizer_plan.write(tmp_path)
-    tokenizer = open_tokenizer(tmp_path, argos.tokenizer, argos.tokens)
+    tokenizer = bundled_tokenizer(argos, tmp_path)
     sources = [tokenizer.encode(text) for text in SENTENCES]
     assert argos.reference is not None
     judge = CTranslate2Original(argos.reference.path, argos.config, argos.tokens)

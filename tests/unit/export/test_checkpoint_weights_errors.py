@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from refused_checkpoints import refusal, rewrite_json
+from refused_checkpoints import refusal
 from safetensors.torch import save_file
 
 from dragoman.export.checkpoint import read_checkpoint
@@ -126,20 +126,12 @@ def test_a_missing_shard_is_named(checkpoint: Path) -> None:
 
 
 def test_a_shard_outside_the_checkpoint_is_refused(checkpoint: Path) -> None:
-    as_shards(checkpoint)
-    rewrite_json(
-        checkpoint / "model.safetensors.index.json",
-        lambda index: index["weight_map"].update(more="../elsewhere.safetensors"),  # type: ignore[attr-defined]
-    )
+    as_shards(checkpoint, more="../elsewhere.safetensors")
     assert "outside the checkpoint" in refusal(checkpoint)
 
 
 def test_an_index_that_promises_too_much_is_refused(checkpoint: Path) -> None:
-    as_shards(checkpoint)
-    rewrite_json(
-        checkpoint / "model.safetensors.index.json",
-        lambda index: index["weight_map"].update(ghost="model-00001.safetensors"),  # type: ignore[attr-defined]
-    )
+    as_shards(checkpoint, ghost="model-00001.safetensors")
     assert "ghost" in refusal(checkpoint)
 
 
@@ -150,11 +142,12 @@ def as_pickled(checkpoint: Path) -> Path:
     return path
 
 
-def as_shards(checkpoint: Path) -> None:
+def as_shards(checkpoint: Path, **more: str) -> None:
+    """`more`: weights that the index has beside those that there are."""
     (checkpoint / "model.safetensors").unlink()
     weights = sorted(marian_weights(marian_config()).items())
     halves = {"model-00001.safetensors": dict(weights[:9]), "model-00002.safetensors": dict(weights[9:])}
     for name, shard in halves.items():
         save_file(shard, checkpoint / name)
-    index = {"weight_map": {weight: name for name, shard in halves.items() for weight in shard}}
+    index = {"weight_map": {weight: name for name, shard in halves.items() for weight in shard} | more}
     (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -30,6 +30,12 @@ def model(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "model"))
 
 
+def replace(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+
+
 def change(path: Path, edit: Callable[[bytearray], None]) -> None:
     content = bytearray(path.read_bytes())
     edit(content)
@@ -136,20 +142,14 @@ def test_a_setting_that_is_not_computed_is_refused_by_name(model: Path) -> None:
 
 
 def test_a_weight_that_dragoman_does_not_have_is_refused_by_name(model: Path) -> None:
-    def edit(content: bytearray) -> None:
-        at = content.index(b"encoder/layer_0/ffn/layer_norm/beta")
-        content[at : at + 35] = b"encoder/layer_0/ffn/layer_gain/beta"
-
-    change(model / "model.bin", edit)
+    replace(model / "model.bin", b"encoder/layer_0/ffn/layer_norm/beta", b"encoder/layer_0/ffn/layer_gain/beta")
     assert "encoder/layer_0/ffn/layer_gain/beta" in refusal(model)
 
 
 def test_weights_that_are_missing_are_named(model: Path) -> None:
-    def edit(content: bytearray) -> None:
-        at = content.index(b"decoder/layer_0/attention/linear_0/weight\0")
-        content[at : at + 41] = b"decoder/layer_0/attention/linear_9/weight"
-
-    change(model / "model.bin", edit)
+    replace(
+        model / "model.bin", b"decoder/layer_0/attention/linear_0/weight\0", b"decoder/layer_0/attention/linear_9/weight\0"
+    )
     assert "linear_9" in refusal(model)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import struct
@@ -12,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bundled_tokenizer import bundled_tokenizer
+from same_answers import assert_same_searches, sources
 
 from ctranslate2_models import CTRANSLATE2_FAMILIES, write_ctranslate2
-from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.checkpoint import Checkpoint, TokenLimits, read_checkpoint
 from dragoman.export.verification.ctranslate2_model import CTranslate2Original
 from dragoman.export.verification.eager import EagerModel, threads_for
@@ -29,12 +29,6 @@ SHAPES: list[tuple[str, str | None, dict[str, Any]]] = [
 ]
 
 
-def sources(checkpoint: Checkpoint) -> list[list[int]]:
-    generator = np.random.default_rng(5)
-    most = min(checkpoint.config.source_vocabulary, 250)
-    return [[*generator.integers(110, most, length).tolist(), checkpoint.tokens.eos] for length in (3, 7, 12, 25)]
-
-
 def assert_same_answers(directory: Path, checkpoint: Checkpoint, batch: list[list[int]]) -> None:
     judge = CTranslate2Original(directory, checkpoint.config, checkpoint.tokens)
     ours = EagerModel(checkpoint.model, checkpoint.tokens)
@@ -47,16 +41,8 @@ def test_answers_are_those_of_ctranslate2(tmp_path: Path, family: str, stored: s
     checkpoint = read_checkpoint(directory)
     theirs = CTranslate2Original(directory, checkpoint.config, checkpoint.tokens)
     ours = EagerModel(checkpoint.model, checkpoint.tokens)
-    batch, languages = sources(checkpoint), checkpoint.languages
-    first = 300 if languages is not None and languages.target_place == "forced_bos" else None
-    for beams, penalty in ((1, 1.0), (4, 0.6)):
-        options = dataclasses.replace(
-            checkpoint.generation, beam_size=beams, max_length=24, forced_bos=first, length_penalty=penalty
-        )
-        expected = theirs.generate(batch, options)
-        assert ours.generate(batch, options) == expected
-        assert [ours.generate([source], options)[0] for source in batch] == expected
-    for source, target in zip(batch, expected, strict=True):
+    expected = assert_same_searches(theirs, ours, checkpoint)
+    for source, target in zip(sources(checkpoint), expected, strict=True):
         masked = theirs.log_probs(source, target)
         found = ours.log_probs(source, target)
         assert (np.isneginf(masked) == np.isneginf(found)).all()
@@ -68,9 +54,7 @@ def test_the_tokenizer_and_the_languages_are_those_of_the_vocabulary(tmp_path: P
     directory = write_ctranslate2(tmp_path / "model", family)
     checkpoint = read_checkpoint(directory)
     written = tmp_path / "tokenizer"
-    written.mkdir()
-    checkpoint.tokenizer_plan.write(written)
-    tokenizer = open_tokenizer(written, checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, written)
     words = json.loads((directory / "shared_vocabulary.json").read_text())
     *body, last = tokenizer.encode("Where is it?")
     assert last == checkpoint.tokens.eos == words.index("</s>")
@@ -141,9 +125,7 @@ def test_two_vocabularies_have_ids_of_their_own(tmp_path: Path) -> None:
     assert not checkpoint.config.shared_embeddings
     assert (checkpoint.config.source_vocabulary, checkpoint.config.target_vocabulary) == (252, 253)
     written = tmp_path / "tokenizer"
-    written.mkdir()
-    checkpoint.tokenizer_plan.write(written)
-    tokenizer = open_tokenizer(written, checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, written)
     assert tokenizer.encode("\u4e00")[-2:] == [moved.index("<unk>"), moved.index("</s>")]
     assert_same_answers(directory, checkpoint, sources(checkpoint))
 

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from bundled_tokenizer import bundled_tokenizer
 from torch import Tensor
 
-from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
+from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.checkpoint.formats import CompanionFiles
@@ -77,9 +78,7 @@ def test_file_and_directory_are_the_same_source(tmp_path: Path) -> None:
 
 
 def tokenizer_of(checkpoint: Checkpoint, directory: Path) -> Tokenizer:
-    directory.mkdir()
-    checkpoint.tokenizer_plan.write(directory)
-    return open_tokenizer(directory, checkpoint.tokenizer, checkpoint.tokens)
+    return bundled_tokenizer(checkpoint, directory)
 
 
 def test_codes_of_subword_nmt_are_applied(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
+from same_answers import assert_same_searches, sources
 
 from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import CheckpointError, UsageError
-from dragoman.export.checkpoint import Checkpoint, TokenLimits, read_checkpoint
+from dragoman.export.checkpoint import TokenLimits, read_checkpoint
 from dragoman.export.verification.eager import EagerModel
 from dragoman.export.verification.original import HuggingFaceModel
 from random_families import FAMILIES, PIECES
@@ -45,12 +45,6 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def sources(checkpoint: Checkpoint) -> list[list[int]]:
-    generator = np.random.default_rng(5)
-    most = min(checkpoint.config.source_vocabulary, 250)
-    return [[*generator.integers(110, most, length).tolist(), checkpoint.tokens.eos] for length in (3, 7, 12, 25)]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_translation_models_take_sentences_and_the_others_whole_texts(tmp_path: Path, family: str) -> None:
     expected = "none" if family in {"T5", "T5 1.1", "mT5", "UMT5", "ByT5", "BART", "Pegasus"} else "sentence"
@@ -62,16 +56,8 @@ def test_answers_are_those_of_hugging_face(tmp_path: Path, family: str, shape: d
     directory = FAMILIES[family].write(tmp_path / "model", **shape)
     checkpoint = read_checkpoint(directory)
     original, ours = HuggingFaceModel(directory, checkpoint.tokens), EagerModel(checkpoint.model, checkpoint.tokens)
-    batch, languages = sources(checkpoint), checkpoint.languages
-    first = 300 if languages is not None and languages.target_place == "forced_bos" else None
-    for beams, penalty in ((1, 1.0), (4, 0.6)):
-        options = dataclasses.replace(
-            checkpoint.generation, beam_size=beams, max_length=24, forced_bos=first, length_penalty=penalty
-        )
-        expected = original.generate(batch, options)
-        assert ours.generate(batch, options) == expected
-        assert [ours.generate([source], options)[0] for source in batch] == expected
-    for source, target in zip(batch, expected, strict=True):
+    expected = assert_same_searches(original, ours, checkpoint)
+    for source, target in zip(sources(checkpoint), expected, strict=True):
         theirs = original.log_probs(source, target)
         np.testing.assert_allclose(ours.log_probs(source, target), theirs, rtol=1e-4, atol=1e-4)
 

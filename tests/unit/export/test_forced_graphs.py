@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from bundled_tokenizer import bundled_tokenizer
 
 from dragoman import native
 from dragoman.bundle.manifest import Lowering, Precision
-from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.export.calibration.alignment import find_alignment
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.transformer.forced import aligning_heads
@@ -122,8 +122,7 @@ def test_a_second_graph_of_the_decoder_adds_no_weights(tiny_fp32: Exported) -> N
 
 def test_heads_that_align_are_found_on_real_text(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(REFERENCE_MODEL)
-    checkpoint.tokenizer_plan.write(tmp_path)
-    tokenizer = open_tokenizer(tmp_path, checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path)
     sources = [tokenizer.encode(text) for text in bundled_corpus().sentences[:12]]
     silent = frozenset({checkpoint.tokens.eos})
     found = find_alignment(

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bundled_tokenizer import bundled_tokenizer
 
 from dragoman import native
 from dragoman.bundle.languages import LanguageTokens
 from dragoman.bundle.manifest import Precision
-from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import UsageError
 from dragoman.export.checkpoint import Checkpoint, read_checkpoint
 from dragoman.export.lowering.native.shortlists import ListedRows
@@ -131,8 +131,7 @@ def test_lists_that_are_larger_than_the_vocabulary_together_are_refused() -> Non
 
 
 def read_of(checkpoint: Checkpoint, directory: Path, texts: dict[str, str]) -> dict[str | None, tuple[int, ...]]:
-    checkpoint.tokenizer_plan.write(directory)
-    tokenizer = open_tokenizer(directory, checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, directory)
     for code, text in texts.items():
         (directory / code).write_text(text, encoding="utf-8")
     return read_shortlists({code: directory / code for code in texts}, tokenizer, checkpoint)

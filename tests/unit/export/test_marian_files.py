@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+from bundled_tokenizer import bundled_tokenizer
 
-from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.checkpoint.formats import CompanionFiles
@@ -65,9 +65,7 @@ def test_a_sentencepiece_model_is_vocabulary_and_tokenizer(tmp_path: Path) -> No
     )
     (directory / "vocab.model").rename(directory / "vocab.spm")
     checkpoint = read_checkpoint(directory)
-    (tmp_path / "bundle").mkdir()
-    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
-    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path / "bundle")
     ids = tokenizer.encode("ab x")
     assert (len(ids), ids[-2:]) == (6, [1, 0])
     assert tokenizer.decode(tokenizer.encode("dab ca")) == "dab ca"
@@ -75,9 +73,7 @@ def test_a_sentencepiece_model_is_vocabulary_and_tokenizer(tmp_path: Path) -> No
 
 def test_vocabularies_make_the_tokenizer(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write(tmp_path / "model")[0] / "model.npz")
-    (tmp_path / "bundle").mkdir()
-    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
-    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path / "bundle")
     assert tokenizer.encode('drei vier"s </s> sechs') == [4, 5, 1, 1, 0]
     assert tokenizer.decode([2, 6, 0, 7]) == "one five"
 
@@ -89,9 +85,7 @@ def test_pieces_of_moses_need_its_languages(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="--moses en-de"):
         read_checkpoint(directory)
     checkpoint = read_checkpoint(directory, companions=CompanionFiles(moses="en-de"))
-    (tmp_path / "bundle").mkdir()
-    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
-    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path / "bundle")
     assert tokenizer.encode("it's five-it x") == [2, 3, 5, 4, 2, 1, 0]
 
 

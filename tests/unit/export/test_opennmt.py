@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bundled_tokenizer import bundled_tokenizer
 
-from dragoman.bundle.tokenizer import open_tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.checkpoint.formats import CompanionFiles
@@ -33,9 +33,7 @@ def test_logits_are_those_of_torchs_layers(tmp_path: Path, bias: bool, positions
 
 def test_words_are_tokens_and_nothing_is_added_to_sources(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(write(tmp_path / "model.pt"))
-    (tmp_path / "bundle").mkdir()
-    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
-    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path / "bundle")
     assert tokenizer.encode("drei ein <s> vier") == [6, 4, 0, 0]
     assert tokenizer.decode([4, 7, 3]) == "one four"
 
@@ -43,9 +41,7 @@ def test_words_are_tokens_and_nothing_is_added_to_sources(tmp_path: Path) -> Non
 def test_each_side_has_an_unknown_token_of_its_own(tmp_path: Path) -> None:
     vocab = {"src": ["<blank>", "<unk>", "ein", "zwei", "drei", "vier", "elf"], "tgt": TARGET}
     checkpoint = read_checkpoint(write(tmp_path / "model.pt", vocab=vocab))
-    (tmp_path / "bundle").mkdir()
-    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
-    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path / "bundle")
     assert (tokenizer.encode("ein acht"), tokenizer.encode_target("one eight")) == ([2, 1], [4, 0])
 
 
@@ -54,9 +50,7 @@ def test_pieces_of_moses_need_its_languages(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="--moses en-de"):
         read_checkpoint(path)
     checkpoint = read_checkpoint(path, companions=CompanionFiles(moses="en-de"))
-    (tmp_path / "bundle").mkdir()
-    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
-    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path / "bundle")
     assert tokenizer.encode("it's it-it") == [4, 5, 4, 6, 4]
 
 
@@ -125,9 +119,7 @@ def test_codes_are_taken_from_where_they_are_named(tmp_path: Path) -> None:
     codes = tmp_path / "codes"
     codes.write_text("#version: 0.2\ne i\nei n\n")
     checkpoint = read_checkpoint(write(tmp_path / "model.pt", vocab=MARKED), companions=CompanionFiles(bpe_codes=codes))
-    (tmp_path / "bundle").mkdir()
-    checkpoint.tokenizer_plan.write(tmp_path / "bundle")
-    tokenizer = open_tokenizer(tmp_path / "bundle", checkpoint.tokenizer, checkpoint.tokens)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path / "bundle")
     assert tokenizer.encode("eins") == [4, 6]
 
 

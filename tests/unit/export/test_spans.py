@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bundled_tokenizer import bundled_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.bundle.spans import Span, joined_empty, spans_by_decoding
-from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
+from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.export.checkpoint import read_checkpoint
 from random_families import FAMILIES
 from random_marian import REFERENCE_MODEL
@@ -33,8 +34,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     named = request.param
     path: Path = REFERENCE_MODEL if named == "Marian" else FAMILIES[named].write(directory / "model")
     checkpoint = read_checkpoint(path)
-    checkpoint.tokenizer_plan.write(directory)
-    return open_tokenizer(directory, checkpoint.tokenizer, checkpoint.tokens)
+    return bundled_tokenizer(checkpoint, directory)
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sentencepiece
 import transformers
+from bundled_tokenizer import bundled_tokenizer
 
 from dragoman.bundle.tokenizer import Tokenizer, open_tokenizer
 from dragoman.errors import CheckpointError
@@ -109,8 +110,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     checkpoint = read_checkpoint(directory)
     assert checkpoint.tokenizer.kind == {True: "tokenizers"}.get(with_json, checkpoint.tokenizer.kind)
     written = tmp_path_factory.mktemp("written")
-    checkpoint.tokenizer_plan.write(written)
-    ours = open_tokenizer(written, checkpoint.tokenizer, checkpoint.tokens)
+    ours = bundled_tokenizer(checkpoint, written)
     return Pair(checkpoint, ours, theirs.from_pretrained(directory))
 
 

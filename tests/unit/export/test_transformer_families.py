@@ -9,64 +9,29 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dragoman.export.checkpoint.readers.t5 import RENAMED as T5
+from dragoman.export.checkpoint.renaming import BART, Rules, renamed
 from dragoman.export.checkpoint.weights import open_checkpoint_weights
 from dragoman.export.transformer import KeyValue, Transformer, TransformerConfig
 
 PAD = 1
-Rename = tuple[tuple[str, str], ...]
-
-BART_NAMES: Rename = (
+BART_NAMES: Rules = (
     (r"^(source|target)_embedding\.", "model.shared."),
-    (r"\.self_attention_norm\.", ".self_attn_layer_norm."),
-    (r"\.cross_attention_norm\.", ".encoder_attn_layer_norm."),
-    (r"\.feed_forward_norm\.", ".final_layer_norm."),
-    (r"\.self_attention\.", ".self_attn."),
-    (r"\.cross_attention\.", ".encoder_attn."),
-    (r"\.feed_forward\.inner\.", ".fc1."),
-    (r"\.feed_forward\.outer\.", ".fc2."),
-    (r"\.query\.", ".q_proj."),
-    (r"\.key\.", ".k_proj."),
-    (r"\.value\.", ".v_proj."),
-    (r"(layers.*)\.output\.", r"\1.out_proj."),
-    (r"\.positions\.", ".embed_positions."),
-    (r"coder\.embedding_norm\.", "coder.layernorm_embedding."),
-    (r"coder\.final_norm\.", "coder.layer_norm."),
+    *BART,
     (r"^output\.bias", "final_logits_bias"),
     (r"^(encoder|decoder)\.", r"model.\1."),
 )
-
-T5_NAMES: Rename = (
-    (r"^(source|target)_embedding\.", "shared."),
-    (r"^output\.weight", "lm_head.weight"),
-    (r"coder\.relative_biases\.0\.", "coder.block.0.layer.0.SelfAttention.relative_attention_bias."),
-    (r"coder\.final_norm\.", "coder.final_layer_norm."),
-    (r"\.layers\.", ".block."),
-    (r"\.self_attention_norm\.", ".layer.0.layer_norm."),
-    (r"\.self_attention\.", ".layer.0.SelfAttention."),
-    (r"\.cross_attention_norm\.", ".layer.1.layer_norm."),
-    (r"\.cross_attention\.", ".layer.1.EncDecAttention."),
-    (r"(encoder.*)\.feed_forward_norm\.", r"\1.layer.1.layer_norm."),
-    (r"(decoder.*)\.feed_forward_norm\.", r"\1.layer.2.layer_norm."),
-    (r"(encoder.*)\.feed_forward\.", r"\1.layer.1.DenseReluDense."),
-    (r"(decoder.*)\.feed_forward\.", r"\1.layer.2.DenseReluDense."),
-    (r"\.query\.", ".q."),
-    (r"\.key\.", ".k."),
-    (r"\.value\.", ".v."),
-    (r"\.output\.", ".o."),
-    (r"\.outer\.", ".wo."),
-)
+T5_NAMES: Rules = ((r"^(source|target)_embedding\.", "shared."), (r"^output\.weight", "lm_head.weight"), *T5)
 
 
 class Names:
     """A reader made of regular expressions: what a new architecture takes."""
 
-    def __init__(self, renames: Rename) -> None:
-        self._renames = renames
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
 
     def weight_names(self, ours: str) -> tuple[str, ...]:
-        for pattern, replacement in self._renames:
-            ours = re.sub(pattern, replacement, ours)
-        return (ours,)
+        return (renamed(ours, self._rules),)
 
     def is_optional(self, ours: str) -> bool:
         return False
@@ -208,7 +173,7 @@ def test_t5_is_relative_positions_rms_norms_and_no_biases(feed_forward: str, gat
         tied_output=not gated,
         output_scale=1.0 if gated else 24**-0.5,
     )
-    names: Rename = ((r"\.gate\.", ".wi_0."), (r"\.inner\.", ".wi_1.")) if gated else ((r"\.inner\.", ".wi."),)
+    names: Rules = ((r"\.gate\.", ".wi_0."), (r"\.inner\.", ".wi_1.")) if gated else ((r"\.inner\.", ".wi."),)
     tied = "embed_tokens" if gated else "embed_tokens|lm_head"
     model = open_checkpoint_weights(
         config, own_weights(hf, lambda name: bool(re.search(tied, name))), Names((*T5_NAMES, *names))
