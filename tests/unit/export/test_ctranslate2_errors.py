@@ -147,9 +147,8 @@ def test_a_weight_that_dragoman_does_not_have_is_refused_by_name(model: Path) ->
 
 
 def test_weights_that_are_missing_are_named(model: Path) -> None:
-    replace(
-        model / "model.bin", b"decoder/layer_0/attention/linear_0/weight\0", b"decoder/layer_0/attention/linear_9/weight\0"
-    )
+    name = b"decoder/layer_0/attention/linear_%d/weight\0"
+    replace(model / "model.bin", name % 0, name % 9)
     assert "linear_9" in refusal(model)
 
 
