@@ -190,8 +190,8 @@ class BeamBatch(SearchBatch):
     def _take(
         self, live: slice | Ids, best: _Best, over: list[bool], constrained: Mapping[int, list[Candidate]] = _NONE
     ) -> bool:
-        """Replace the rows by the chosen continuations, except those that end (in a sequence that is `over`, all end).
-        Returns whether any ended.
+        """Replace the rows by the best continuations except those that end (in a sequence that is `over`, all); whether any
+        ended.
         """
         width, any_ended = self.width, False
         # As if none ended; those that do are handled one by one.
@@ -236,10 +236,8 @@ class BeamBatch(SearchBatch):
         return bool(ending)
 
     def _may_improve(self, sequence: int, rows: list[Candidate]) -> bool:
-        """Whether a row of a sequence with phrases may still beat the hypotheses that have ended.
-
-        Rows without all phrases have higher scores than rows that contain them, and end the lower the longer they continue:
-        they are not waited for beyond the length of the best hypothesis that has ended.
+        """Whether a row of a sequence with phrases may still beat the hypotheses that have ended; rows that lack phrases
+        have higher scores, and are not waited for beyond the length of the best of these.
         """
         tracker, options = self._trackers[sequence], self._options[sequence]
         if tracker is None or options.early_stopping == "never":

@@ -14,6 +14,7 @@ from stepped_engine import check_invariants
 MODEL = ModelFacts(
     ends=(0,), decoder_start=22, source_vocabulary=23, target_vocabulary=23, max_source_tokens=20, max_target_tokens=20
 )
+PATIENCE_S = 20.0
 LONG = DecodingOptions(max_length=15, min_length=15)
 """Fifteen steps, whatever the model generates."""
 

@@ -35,12 +35,11 @@ class Scheduler:
     """Batches, one for each beam width and each call that runs at once, and the queue in front of them.
 
     The batches of one width share its rows evenly once there are too many for one call. Large sequences (a wide beam, a long
-    text) leave a quarter of the rows and of the slots to small ones as long as there are any, so small ones never wait for
-    them.
+    text) leave a quarter of the rows and of the slots to small ones while there are any, so small ones never wait for them.
 
-    Besides the model's work, the cost of a step depends on the number of candidates that searches consider. Sequences that
-    consider very many (phrases, sampling from the whole vocabulary) are in batches of their own, each with a bounded number
-    of candidates, and these batches take turns: each step runs one of them beside all other batches.
+    Besides the model's work, a step costs as much as the number of candidates that searches consider. Sequences that
+    consider very many (phrases, sampling from the whole vocabulary) are in batches of their own, with a bounded number of
+    candidates each, and these batches take turns: each step runs one of them beside all other batches.
     """
 
     def __init__(
