@@ -11,11 +11,10 @@ from dragoman.serving.engine.counters import Counters
 from dragoman.serving.engine.encode_budget import EncodeBudget
 from dragoman.serving.engine.large_share import LargeShare
 from dragoman.serving.engine.limits import EngineLimits, ModelFacts
-from dragoman.serving.engine.room import Room
 from dragoman.serving.engine.runtime import Runtime
 from dragoman.serving.engine.sequence import Sequence
 from dragoman.serving.engine.slots import NO_SLOTS, KVSlots, encoder_slots
-from dragoman.serving.engine.waiting_queue import WaitingQueue
+from dragoman.serving.engine.waiting_queue import Room, WaitingQueue
 
 __all__ = ["Scheduler"]
 
@@ -196,7 +195,7 @@ class Scheduler:
             alone=self.is_empty,
             step_candidates=self._limits.step_candidates,
         )
-        newcomers = self.waiting.take(head, room.take, budget)
+        newcomers = self.waiting.take(head, room, budget)
         if newcomers:
             lengths = [sequence.source_tokens for sequence in newcomers]
             budgets[batch] = budget - encoder_slots(lengths, self._runtime.pads)

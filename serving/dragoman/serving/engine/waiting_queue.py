@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from dragoman.counts import counted
 from dragoman.errors import Overloaded
+from dragoman.serving.engine.batch import DecodingBatch
 from dragoman.serving.engine.limits import EngineLimits
 from dragoman.serving.engine.sequence import Priority, Sequence
-from dragoman.serving.engine.slots import encoder_slots
+from dragoman.serving.engine.slots import KVSlots, encoder_slots
 
-__all__ = ["WaitingQueue"]
+__all__ = ["Room", "WaitingQueue"]
 
 _BEFORE_ONE_BATCH = 8
 """Batch work is never starved: after so many interactive sequences in a row, one of it goes first."""
@@ -27,6 +28,33 @@ _WINDOW = 64
 """How many sequences are looked through for some that are encoded well together."""
 
 _Line = dict[Sequence, None]  # in order of arrival; any of them may leave
+
+
+class Room:
+    """The rows, slots and candidates that a batch has left, counting the sequences that `take` has accepted."""
+
+    def __init__(
+        self, batch: DecodingBatch, rows: int, slots: KVSlots, *, padded: bool, alone: bool, step_candidates: int
+    ) -> None:
+        """`alone`: nothing else runs. `step_candidates`: the limit of a batch that takes turns."""
+        self._rows, self._slots, self._padded, self._alone = rows, slots, padded, alone
+        self._usage, self._width = batch.usage, batch.width
+        self._takes_turns = batch.takes_turns
+        self._candidates = step_candidates - batch.candidates if batch.takes_turns else 0
+
+    def take(self, sequence: Sequence) -> bool:
+        """Whether there is room for this sequence, too; if so, it is counted."""
+        usage = self._usage.plus(sequence.source_tokens, sequence.reserved)
+        fits = usage.slots(self._width, self._padded).fit(self._slots) and self._width <= self._rows
+        if not (fits or self._alone):
+            return False
+        if self._takes_turns and self._usage.sequences and sequence.candidates > self._candidates:
+            return False
+        self._alone = False  # a sequence that is alone fits: it was checked when it was submitted
+        self._usage = usage
+        self._rows -= self._width
+        self._candidates -= sequence.candidates
+        return True
 
 
 class WaitingQueue:
@@ -96,11 +124,11 @@ class WaitingQueue:
         heads = (next(iter(line)) for (_, large), line in self._lines.items() if large and line)
         return max((head.width for head in heads), default=0)
 
-    def take(self, first: Sequence, fits: Callable[[Sequence], bool], budget: int) -> list[Sequence]:
-        """`first` and others of its line that can be encoded with it within `budget` tokens; if sources are padded, those of
-        about the same length. `fits` returns whether there is room for one more, and counts it.
+    def take(self, first: Sequence, room: Room, budget: int) -> list[Sequence]:
+        """`first` and others of its line that there is `room` for and that can be encoded together within `budget` tokens;
+        if sources are padded, those of about the same length.
         """
-        if not fits(first):
+        if not room.take(first):
             return []
         taken, lengths = [first], [first.source_tokens]
         self._took(first)
@@ -111,7 +139,7 @@ class WaitingQueue:
         for sequence in others:
             lengths.append(sequence.source_tokens)
             too_different = self._padded and max(lengths) - min(lengths) > max(_SIMILAR, max(lengths) // 4)
-            if too_different or encoder_slots(lengths, self._padded) > budget or not fits(sequence):
+            if too_different or encoder_slots(lengths, self._padded) > budget or not room.take(sequence):
                 break
             taken.append(sequence)
             self._took(sequence)
