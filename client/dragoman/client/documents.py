@@ -30,7 +30,7 @@ _KINDS: dict[str, DocumentKind] = {
 }
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 20_000
-"""Of one piece: 80 kB at most, which every server takes unless it was told otherwise."""
+"""The limit of one piece: 80 kB at most, which every server accepts by default."""
 _PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[^\n]*\S[^\n]*)*")
 """Lines without a blank one between them."""
 _TIMES = re.compile(r"[ \t]*\d+:\d\d:\d\d[,.]\d{1,3}[ \t]*-->[^\n]*\n?")

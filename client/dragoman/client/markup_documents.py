@@ -14,7 +14,7 @@ from typing import NamedTuple
 __all__ = ["cut_document"]
 
 _MOST_CHARACTERS = 20_000
-"""Of one piece, unless a block is longer."""
+"""The limit of one piece, unless a block is longer."""
 
 _TAG = re.compile(
     r"""<!--.*?(?:-->|\Z) | <!\[CDATA\[.*?(?:\]\]>|\Z) | <\?.*?(?:\?>|\Z) | <!DOCTYPE[^\[>]{0,2000}(?:\[.*?\]\s*)?>

@@ -18,7 +18,7 @@ Send = Callable[[Sequence[Pair]], Awaitable[list[Score]]]
 """Scores the pairs of one request."""
 
 _AT_ONCE = 32
-"""Pairs of a request. The server reads one target after the other, so several requests on their way would gain nothing."""
+"""Pairs per request. The server reads one target after the other, so several requests in flight would gain nothing."""
 
 
 def pairs_of(source: object, target: object) -> list[Pair]:

@@ -15,7 +15,7 @@ __all__ = ["as_page"]
 
 SHOWN_DIFFERENCES = 200
 MOST_WORDS = 400
-"""Of a line, that are compared one by one: longer ones are shown without marks."""
+"""The limit of words in a line that are compared one by one: longer lines are shown without marks."""
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|\s+|[^\w\s]")
 """Scripts that are written without spaces fall into characters."""
 DRAGOMAN, CTRANSLATE2 = "dragoman", "CTranslate2"

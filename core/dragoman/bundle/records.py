@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
-"""Of weights and products. bf16 is for TensorRT: no CPU computes in it here."""
+"""The precision of weights and products. bf16 is for TensorRT: no CPU runtime supports it."""
 Lowering = Literal["native", "portable"]
 Role = Literal["encoder", "decoder", "forced"]
 Target = Literal["cpu", "cuda", "tensorrt"]

@@ -13,7 +13,7 @@ from dragoman.search.options import DecodingOptions
 __all__ = ["FEW", "NO_TOKEN", "SINGLE", "InitialState", "InitialStates", "TokenIds"]
 
 FEW = 4
-"""So many banned single tokens are compared for all sequences at once; a longer list is the sequence's own affair."""
+"""Up to so many banned single tokens are compared for all sequences at once; longer lists for each sequence by itself."""
 
 SINGLE = 6
 """Whole numbers that a sequence has one of each: length, prompt, limit, shortest, need, uneventful_from."""

@@ -48,7 +48,7 @@ from dragoman.export.verification.references import open_reference
 __all__ = ["ExportOptions", "ExportReport", "export_bundle"]
 
 MOST_SENTENCES = 256
-"""Of a corpus, that heads are chosen with."""
+"""The most sentences of a corpus that heads are chosen with."""
 
 
 @dataclass(frozen=True, slots=True)

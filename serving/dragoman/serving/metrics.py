@@ -148,7 +148,7 @@ METRICS = (
 )
 
 PUBLISHED_BY = b"triton"
-"""How the Triton backend, which puts our numbers on Triton's endpoint, names itself in HELLO."""
+"""The name in HELLO of the Triton backend, which publishes these numbers on Triton's endpoint."""
 
 Change = tuple[str, str, float]
 """Series name, value of its label ("" without one), and what a counter grew by or a gauge is now."""

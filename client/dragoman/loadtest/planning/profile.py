@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 _FEWEST_SAMPLES = 5
 _NARROWEST = 1.3
-"""The largest batches of the run must be so much larger than the smallest, or the price of a row is a guess."""
+"""The largest batches of the run must be so much larger than the smallest, or the cost of a row is a guess."""
 _BUSY = 0.85
 """A second of which less was spent in steps had idle moments, and does not show the time between two steps."""
 

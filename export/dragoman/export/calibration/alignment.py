@@ -28,9 +28,9 @@ from dragoman.search.options import DecodingOptions
 __all__ = ["find_alignment"]
 
 SENTENCES = 10
-"""Of medium length: each costs as many forced translations as it has tokens."""
+"""Sentences of medium length: each costs as many forced translations as it has tokens."""
 MAX_TOKENS = 24
-"""Of a source, and of its translation."""
+"""The limit of a source, and of its translation."""
 CLEAR = 1.0
 """Natural logarithms by which the lack of a source token must lower a target token's log-probability …"""
 CLEARER = 2.0

@@ -23,7 +23,7 @@ from dragoman.export.progress import Advance
 __all__ = ["Ended", "Reporter", "run_apart"]
 
 STOP_TIMEOUT_S = 5.0
-"""How long a worker that was told to stop may take before it is killed."""
+"""How long a worker may take to stop before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)

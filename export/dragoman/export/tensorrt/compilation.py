@@ -19,7 +19,7 @@ from dragoman.export.tensorrt.toolchain import import_flavour
 __all__ = ["Job", "compile_engine"]
 
 KeepGoing = Callable[[float], bool]
-"""Hears the share that is done; False ends the build."""
+"""Called with the share that is done; False ends the build."""
 
 
 @dataclass(frozen=True, slots=True)

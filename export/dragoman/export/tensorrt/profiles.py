@@ -20,7 +20,7 @@ MOST_SCORED_TOKENS = 128
 """Tokens of a row whose log-probabilities a step of a beam gives besides the best ones; the step is repeated for more."""
 
 FORCED_TOKENS = 64
-"""Of a target that is read, so many are told in one run: logits of whole targets are large."""
+"""How many tokens of a target one run returns: logits of whole targets are large."""
 
 
 class _Range(NamedTuple):

@@ -20,7 +20,7 @@ from dragoman.serving.engine.worker_pool import Longest
 __all__ = ["DecodingBatch", "Quantum"]
 
 _FEW_CANDIDATES = 2 * 16 + 4
-"""What a wide beam asks for without rules that look at its history."""
+"""What a wide beam needs without rules that depend on its history."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Quantum:
     """Token positions that were computed, padding included."""
     encode_s: float = 0.0
     failed: list[tuple[Sequence, Exception]] = field(default_factory=list)
-    """Newcomers that could not be encoded."""
+    """New sequences that could not be encoded."""
     error: Exception | None = None
     """The batch can't be trusted any more."""
 

@@ -25,7 +25,7 @@ Slices = Generator[None, None, None]
 
 _WAITING_PER_SLICE = 8
 _QUANTUM_S = 0.002
-"""Batches wait so long for the slices of a quantum, or as long as one takes."""
+"""The longest quantum: batches wait for its slices so long, or for one slice if that takes longer."""
 
 MISSING = (
     "this bundle has nothing to score and align with; export the checkpoint again with this version of dragoman, or, for "

@@ -40,19 +40,19 @@ class EngineLimits:
     max_rows: int = 128
     max_beam_size: int = 16
     row_candidates: int = 64
-    """Next tokens of a row that a search may look at in every step; sequences that want more of each row take turns."""
+    """Next tokens per row that a search may consider in every step; sequences that need more take turns."""
     max_queue_requests: int = 1024
     max_queue_tokens: int = 65_536
     encode_tokens_per_step: int = 1024
     """Padded source tokens that may be encoded between two decoding steps; fewer where that would take too long."""
     target_tokens_per_row: int = 128
-    """The self-attention cache has room for `max_rows` rows of so many tokens; a longer row takes others' slots."""
+    """The self-attention cache has room for `max_rows` rows of so many tokens; a longer row takes the slots of others."""
     source_tokens_per_row: int = 128
     """The same for the cross-attention cache."""
     max_sessions: int = 64
     max_session_rows: int = 64
     max_step_candidates: int = 4 << 20
-    """Of all rows of a session's step together: its answer has twelve bytes for each."""
+    """The limit for all rows of a session's step together: its answer has twelve bytes for each candidate."""
     session_idle_timeout_s: float = 60.0
 
     @property
@@ -97,7 +97,7 @@ class MemoryContract:
     cross_cache_bytes: int
     session_cache_bytes: int
     growth_bytes: int
-    """One layer of a cache is there twice while it is laid out anew."""
+    """One layer of a cache exists twice while it is copied to a new shape."""
     workspace_bytes: int
     """Logits and probabilities of a full step, and the encoder's largest batch."""
     process_bytes: int = 240 * 2**20

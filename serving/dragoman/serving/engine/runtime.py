@@ -26,7 +26,7 @@ class Encoded:
     cross: Sequence[Any]
     lengths: npt.NDArray[np.int32]
     shortlists: Sequence[int] | None = None
-    """What the tokens of each are chosen from, by number; None, and 0: from all that the model generates."""
+    """The number of the shortlist of each source; None, and 0: all tokens that the model generates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dragoman.serving.engine.waiting_queue import Room, WaitingQueue
 __all__ = ["Scheduler"]
 
 _FREE_PART = 4
-"""Newcomers wait until this part of a batch's rows is free: a step costs what its rows cost, so that empty ones lose
-nothing, and several sources together are encoded faster …"""
+"""New sequences wait until this part of a batch's rows is free: a step costs what its rows cost, so empty ones cost nothing,
+and several sources are encoded faster together …"""
 
 _HELD_STEPS = 4
 """… but never longer than so many steps."""

@@ -17,8 +17,8 @@ from dragoman.serving.engine.slots import KVSlots
 __all__ = ["Session", "Slices"]
 
 _CALL_CANDIDATES = 1 << 17
-"""Next tokens, of all rows, that one call may be asked for: to sort so many takes a few milliseconds. The rows of a source
-are always in one call."""
+"""The most candidates of all rows that one call returns: sorting so many takes a few milliseconds. The rows of a source are
+always in one call."""
 
 Slices = Generator[None, None, None]
 """Work that is done by iterating: each step is one call of the model."""

@@ -25,7 +25,7 @@ _SIMILAR = 4
 """Sources that differ by so few tokens are encoded together even if padded: a call costs more than their padding."""
 
 _WINDOW = 64
-"""How many sequences are looked through for some that are encoded well together."""
+"""How many sequences are searched for some that can be encoded together."""
 
 _Line = dict[Sequence, None]  # in order of arrival; any of them may leave
 

@@ -16,7 +16,7 @@ __all__ = ["Channel", "ChannelClosed"]
 
 _READ_BYTES = 1 << 18
 _MANY_BYTES = 1 << 16
-"""Who has sent so many has more behind them, and a socket holds little: it is read on while more comes …"""
+"""A sender of so many bytes probably sends more, and a socket buffers little: it is read as long as more comes …"""
 _TIMES_AT_ONCE = 16
 _MORE_COMES_S = 0.0002
 """… so soon, and written on while more is read. A short request, or a token behind an answer of megabytes, would wait for a

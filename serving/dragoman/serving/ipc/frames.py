@@ -28,7 +28,7 @@ __all__ = [
 
 MAX_FRAME_BYTES = 256 << 20
 NO_DETAILS = b"-"
-"""An arrival is a double, seconds of the monotonic clock; this mark after it: the caller does not want DETAILS."""
+"""An arrival is a double, seconds of the monotonic clock; followed by this mark if the caller does not want DETAILS."""
 
 _HEADER = struct.Struct("<BQI")
 _LENGTH = struct.Struct("<I")

@@ -54,7 +54,7 @@ class TextAnswer(NamedTuple):
     scored_tokens: str = ""
     """SCORED_FIELDS of a target that was scored: a JSON list, made when it was, as many long ones together take long."""
     told: str = ""
-    """What DETAILS says of it beside its figures: JSON, made for each text by itself for the same reason."""
+    """Its optional fields of DETAILS as JSON, made for each text by itself for the same reason."""
 
     @property
     def written_characters(self) -> int:

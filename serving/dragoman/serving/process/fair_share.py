@@ -13,7 +13,7 @@ _HELD_PER_FREE = 2
 So there is room for the next one at any time, and a long document gives way by itself when others come."""
 
 _WAITING_TOKENS = 256
-"""Source tokens of one request that may wait in the engine's queue: whoever comes next waits behind no more than that. It is
+"""Source tokens of one request that may wait in the engine's queue: the next request waits behind no more than these. It is
 about what is encoded between two decoder steps, so that the queue does not run dry."""
 
 _MOST_PLANNED_CHARACTERS = 1 << 19

@@ -10,16 +10,16 @@ from enum import Enum, auto
 __all__ = ["Job", "JobQueue", "Yield"]
 
 _SHORT_S = 0.001
-"""Of work. Requests of a few sentences take less; who has had more takes turns with his like."""
+"""Seconds of work. Requests of a few sentences take less; jobs that have taken more take turns with each other."""
 
 
 class Yield(Enum):
     """Why a job pauses."""
 
     PAUSE = auto()
-    """It goes on when the others have had their turn."""
+    """The job continues when the others have had their turn."""
     PARK = auto()
-    """It continues when it is added again by what it waits for."""
+    """The job continues when it is added again."""
 
 
 class Job:
@@ -31,7 +31,7 @@ class Job:
         self.steps, self.fail = steps, fail
         self.cancelled = False
         self.taken_s = 0.0
-        """For its steps so far."""
+        """Seconds that its steps have taken so far."""
 
 
 class JobQueue:

@@ -69,7 +69,7 @@ class RequestOptions:
     named: frozenset[str] = frozenset()
     """Which options the caller gave."""
     usual: DecodingOptions | None = None
-    """What `decoding` would be without options of the search: the task's, or the model's own."""
+    """`decoding` without the search options of the request: those of the task, or of the model."""
 
     @property
     def may_be_cached(self) -> bool:

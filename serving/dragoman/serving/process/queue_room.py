@@ -15,7 +15,7 @@ __all__ = ["QueueRoom", "read_refused"]
 _ROOM = struct.Struct("<QQQ")
 _COUNT = struct.Struct("<Q")
 _SHORT_QUEUE = 256
-"""Places."""
+"""A queue of no more places is short."""
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Backend:
     read: int = 0
     """Requests that have been read from its connection."""
     last: int | None = None
-    """The number of its request that finds no place any more, by what it was told; None before it was told anything."""
+    """By what it was told, the number of its first request that finds no place; None before it was told anything."""
 
 
 class QueueRoom:

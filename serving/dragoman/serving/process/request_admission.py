@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 BYTES_PER_STEP = 4096
-"""Of texts that are read between two pauses."""
+"""Bytes of texts that are read between two pauses."""
 _MAX_OPEN_BYTES = 16 << 20
-"""Of texts that are not answered yet; read, a text may take four times as much again."""
+"""The limit of all texts that are not answered yet; a decoded text may take four times as much again."""
 _LOOKUPS = 4
 """Requests that are read although the queue is full, because the response cache may have their answers."""
 

@@ -23,7 +23,7 @@ from dragoman.serving.text.stream import TextStream
 __all__ = ["PartOwner", "TextState", "TranslationRequest"]
 
 _MOST_CHECKS = 256
-"""Of one text, in DETAILS; a text of thousands of sentences would drown in them."""
+"""The most reports of sentences per text in DETAILS: a text may have thousands of sentences."""
 
 _NO_PARTS = Document((), ("",))
 
@@ -168,7 +168,7 @@ class TranslationRequest:
     raw_targets: tuple[bytes, ...] = ()
     """To score instead of translating: one for each text."""
     request_id: str = ""
-    """The caller's, or one of ours."""
+    """The caller's, or a generated one."""
     is_probe: bool = False
     """Whether it is the supervisor's own, which is not counted."""
     size_bytes: int = field(init=False)
@@ -185,13 +185,13 @@ class TranslationRequest:
     waiting: list[engine.Sequence] = field(default_factory=list)
     """Those of them that were in the engine's queue when it was last looked at."""
     rows: int = 0
-    """Of those sequences."""
+    """Rows of those sequences."""
     slots: int = 0
     """KV slots that those sequences are expected to need."""
     planned_characters: int = 0
-    """Of its texts that are split and not answered."""
+    """Characters of its texts that are split and not answered."""
     answer_characters: int = 0
-    """Of the texts that are complete."""
+    """Characters of the complete texts."""
     submitted: int = 0
     unanswered: int = field(init=False)
     ended: bool = False

@@ -25,7 +25,7 @@ _OPTIONS = frozenset(
         *("decoder_start", "forced_bos"),
     }
 )
-"""Those that mean something where nothing is searched."""
+"""The options that apply to scoring."""
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 

@@ -34,13 +34,13 @@ _MAX_NAME_BYTES = 256
 _BYTES_PER_ROW = 12
 _SHORT_COMMAND_BYTES = 4096
 _TOKENS_PER_STEP = 2048
-"""Detokenised between two pauses."""
+"""Tokens that are detokenised between two pauses."""
 
 _CALLS_PER_SESSION = 2
 """That may be in preparation at a time, if there were as many sessions as there may be: a command of 256 kB takes megabytes
 while its tokens are made texts."""
 _MOST_UNREAD_BYTES = MAX_FRAME_BYTES // 2
-"""Of answers that a Triton backend has not read yet: with more of them a connection breaks, which is lost for everybody."""
+"""The limit of answers that a Triton backend has not read yet: with more the connection breaks, for all its callers."""
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 _Work = Generator[Yield, None, tuple[bytes, ...] | None]

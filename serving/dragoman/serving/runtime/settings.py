@@ -37,9 +37,9 @@ class RuntimeSettings:
     spinning: bool = False
     device_id: int = 0
     cuda_graphs: bool = True
-    """Whether TensorRT captures decoder steps; off only to measure what that gives."""
+    """Whether TensorRT captures decoder steps; off only to measure their benefit."""
     kernels: Path | None = None
-    """A directory of ours alone, for what TensorRT-RTX has compiled: the next process need not."""
+    """A private directory for kernels that TensorRT-RTX has compiled, which the next process reuses."""
 
     def thread_count(self, precision: Precision) -> int:
         """All cores that this process may use, in int8 all but one: the core is better left to Triton and the callers."""

@@ -25,7 +25,7 @@ class AnswerTimes:
     longest_limit_s: float = 10.0
     factor: float = 10.0
     recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=120))
-    """About the last minute."""
+    """The answers of about the last minute."""
 
     @property
     def limit_s(self) -> float:

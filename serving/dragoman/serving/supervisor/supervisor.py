@@ -29,9 +29,9 @@ __all__ = ["Announcer", "Supervisor"]
 
 _log = logging.getLogger(__name__)
 _LINGER_S = 1.0
-"""While callers are still connected after the drain, so that they hear DRAINING before their connection is closed."""
+"""How long callers may stay connected after the drain, so that they receive DRAINING before their connection is closed."""
 _UNSENT_S = 10.0
-"""While a caller has not taken all of its answer yet."""
+"""How long a caller may take to read its answer."""
 _POLL_S = 0.05
 _LONGEST_SOCKET_PATH = 107
 

@@ -15,7 +15,7 @@ from dragoman.serving.text.links import Link
 __all__ = ["SpannedText", "links_between"]
 
 _SHARE = 0.35
-"""A word is linked with the word that it looks at most, and with others that get this part of its attention."""
+"""A word is linked with the word that gets most of its attention, and with others that get at least this part of it."""
 
 
 class SpannedText(NamedTuple):

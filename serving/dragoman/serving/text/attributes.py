@@ -34,7 +34,7 @@ class Attributes:
     name: str
     end: int = -1
     asked: dict[str, str] = field(default_factory=dict)
-    """Attributes that may ask for something; of several with one name the first counts."""
+    """Attributes with a meaning here; of several with one name the first counts."""
     texts: tuple[AttributeText, ...] = ()
     """Places are those of the tag, which begins with its <."""
 

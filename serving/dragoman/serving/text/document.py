@@ -16,7 +16,7 @@ from dragoman.serving.text.term_places import PartTerms
 __all__ = ["LETTER", "Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "Restored", "plain_text"]
 
 LETTER = re.compile(r"[^\W\d_]")
-"""What has none, such as 42 or ***, is the same in every language; models answer it with words."""
+"""Text without a letter, such as 42 or ***, is the same in every language; models would translate it with words."""
 
 
 class Restored(NamedTuple):

@@ -26,7 +26,7 @@ _READERS: Mapping[str, Callable[[str], Generator[None, None, list[MarkupToken]]]
 }
 _SPACE = re.compile(r"[ \t\n\r\f]+")
 _LONG = 100
-"""Items. Nothing else is done between two pauses than the drawing up of one such block."""
+"""In items: between two pauses at most one block of this size is created."""
 
 
 def blocks_of(

@@ -21,7 +21,7 @@ __all__ = ["MOST_CHARACTERS", "MOST_TERMS_OF_A_REQUEST", "Glossary", "Match", "g
 
 MOST_TERMS_OF_A_REQUEST = 256
 MOST_CHARACTERS = 200
-"""Of a term."""
+"""The limit of a term."""
 _MOST_TERMS = 100_000
 _MOST_BYTES = 16 << 20
 _MOST_WORDS = 24

@@ -20,7 +20,7 @@ __all__ = ["MarkdownBlock", "markdown_blocks", "normalized"]
 BlockKind = Literal["kept", "html", "paragraph", "cells"]
 
 _MOST_LINES = 200
-"""Of a paragraph: in a longer one the text does not go on across them."""
+"""The limit of a paragraph: text does not continue across more lines."""
 _LINES_BETWEEN_PAUSES = 8
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n")

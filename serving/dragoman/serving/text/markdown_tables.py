@@ -7,7 +7,7 @@ import re
 __all__ = ["cells", "is_table"]
 
 _MOST_CELLS = 200
-"""Of a row: in one of more the last has the rest."""
+"""The limit of a row: the last cell has the rest."""
 _DELIMITERS = re.compile(r"\|?[ \t]*:?-+:?(?:[ \t]*\|[ \t]*:?-+:?)*[ \t]*\|?")
 _CELL_SIGN = re.compile(r"\\.|\|")
 

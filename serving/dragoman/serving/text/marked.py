@@ -24,7 +24,7 @@ PartOptions = Callable[[str, Sequence[str]], tuple[Mapping[str, object] | None, 
 """The decoding options of a part and its terms: from its text, and from what its translation must have."""
 
 _ATOMS_AT_ONCE = 1000
-"""That are put back where they stood: two milliseconds."""
+"""Atoms that are put back where they stood between two pauses: two milliseconds."""
 
 
 class MarkedBlock:

@@ -17,7 +17,7 @@ _SPACE = re.compile(r"[ \t\n\r\f]+")
 _WORD = re.compile(r"[^\W\d_]")
 _STEPS_BETWEEN_PAUSES = 100
 _MOST_ITEMS = 512
-"""A block of more ends there, in the middle of a sentence: what is done for one block is done without a pause."""
+"""A longer block ends there, in the middle of a sentence, because a block is processed without a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Opaque:
 
 
 Item = str | Opaque | MarkupToken
-"""Of a block: text, what stands among it, and tags."""
+"""An item of a block: text, a kept element, or a tag."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ class Kind(Enum):
     OPEN = auto()
     CLOSE = auto()
     ATOM = auto()
-    """It stands among words as if it were one: a code span, an entity that the document declares."""
+    """Stands among words like a word: a code span, an entity that the document declares."""
     ASIDE = auto()
     """A comment, a declaration, an element without content: it stays where it is."""
 
@@ -73,7 +73,7 @@ class MarkupToken:
     style: Style = HTML_TEXT
     attributes: tuple[AttributeText, ...] = ()
     written: str = ""
-    """What stands for it in a translated block, where that is not `raw`."""
+    """Its source in a translated block, if that is not `raw`."""
 
 
 _STEPS_BETWEEN_PAUSES = 150

@@ -39,7 +39,7 @@ _PLACEHOLDER = re.compile(
 )
 
 _BEGINS_ONE = re.compile("[`:@{%\\d\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff]|www")
-"""Every placeholder has one of these. Most texts have none, and are not worth a closer look."""
+"""Every placeholder has one of these. Most texts have none, and need no search."""
 _CHARACTERS_BETWEEN_PAUSES = 2048
 _MOST_GLUED = 40
 _SPACED_LETTERS = re.compile(r"[0-9A-Za-z\u00c0-\u024f\u0370-\u058f]{0,40}")

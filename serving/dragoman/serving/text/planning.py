@@ -33,12 +33,12 @@ _LIST_MARK = re.compile(
     """,
     re.VERBOSE,
 )
-"""Of an item, a heading, a quotation or a message in a chat. Models drop them, or make words of them."""
+"""Marks of list items, headings, quotations and chat messages. Models drop them, or turn them into words."""
 _FEW = 8
 _CLOSING = f"{CLOSING}…‥・"
 """Behind a sentence, or before the next: the mark of an item, which has no space behind it."""
 _SHORT = 512
-"""Characters. A longer text is worth looking for sentences in."""
+"""In characters: only a longer text is searched for sentences."""
 
 
 @dataclass(frozen=True, slots=True)

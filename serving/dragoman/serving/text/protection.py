@@ -27,7 +27,7 @@ BEAM_WITH_TERMS = 4
 _MOST_PHRASES = 24
 _SPANS_BETWEEN_PAUSES = 200
 _LOOKED_THROUGH = 4096
-"""Characters of a block whose terms are looked for at once."""
+"""Characters of a block that are searched for terms between two pauses."""
 _OPAQUE = "\ufffc"
 
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 OnSuspicion = Literal["ignore", "report", "retry"]
-"""What is done about a suspicious sentence: nothing, not even looking; telling; translating it once more."""
+"""What to do about suspicious sentences: nothing, report them, or translate them again."""
 Suspicion = Literal["short", "long", "repetition", "unfinished", "uncovered"]
 
 _SHORT, _LONG = 0.5, 2.5

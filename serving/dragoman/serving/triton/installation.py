@@ -19,7 +19,7 @@ from dragoman.errors import ServeError
 __all__ = ["BACKEND", "SUPERVISOR_VARIABLE", "Installation", "embedded", "find_installation", "model_repository", "official"]
 
 BACKEND = "dragoman"
-"""The name of our backend in `model_repository/*/config.pbtxt`."""
+"""The name of the backend in `model_repository/*/config.pbtxt`."""
 SUPERVISOR_VARIABLE = "DRAGOMAN_SUPERVISOR"
 """Names the unix socket at which the supervisor publishes its routing tables."""
 OFFICIAL_ROOT = Path("/opt/tritonserver")

@@ -22,7 +22,7 @@ SETTINGS = re.compile(
     r"|alibi_use_positive_positions|scale_alibi|alignment_layer|alignment_heads|start_from_zero_embedding)"
     r"|(en|de)coder/layer_\d+/(self_)?attention/(queries_scale|relative_attention_max_distance)"
 )
-"""Variables that are settings. Whatever else is no weight of ours is refused: it would change the mathematics."""
+"""Variables that are settings. Any other variable that is no known weight is refused: it would change the mathematics."""
 
 LAYER = (
     (r"self_attention/layer_norm/", "self_attention_norm."),
