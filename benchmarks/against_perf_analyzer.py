@@ -1,4 +1,4 @@
-"""Is our load test right? The same closed loop on the same server, with NVIDIA's perf_analyzer in turn with ours.
+"""Checks the load test against NVIDIA's perf_analyzer: the same closed loop on the same server, alternating.
 
     python -m benchmarks.against_perf_analyzer --bundle bundles/tatoeba-en-de
 

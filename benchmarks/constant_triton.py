@@ -48,7 +48,7 @@ class ConstantTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ig
 
 @contextlib.contextmanager
 def constant_triton() -> Iterator[str]:
-    """Its address; it runs in a process of its own, whose CPU time is nobody else's."""
+    """Its address; it runs in a separate process, so that its CPU time is not counted."""
     command = [sys.executable, "-m", "benchmarks.constant_triton"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -189,7 +189,7 @@ def _throughput(
             return []
 
         failed = _attempt(f"{name} runs", add_peer)
-        findings += [replace(one, holds=None) for one in failed]  # the peer's trouble is not ours
+        findings += [replace(one, holds=None) for one in failed]  # failures of the peer do not count
     for batch in setup.batches:
         for beam in (1, 4):
             cell: dict[str, float] = {"batch": batch, "beam": beam}

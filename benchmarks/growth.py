@@ -139,7 +139,7 @@ def _products_s(session: Any, rows: int) -> float:  # noqa: ANN401
 
 
 def _best_s(call: Any, repeats: int = REPEATS) -> float:  # noqa: ANN401
-    """The quickest of some calls in CPU time: on one thread nobody else is in it."""
+    """The quickest of some calls in CPU time: on one thread nothing else is included."""
     call()
     times = []
     for _ in range(repeats):

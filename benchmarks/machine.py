@@ -30,7 +30,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def load_average() -> float:
-    """Processes that wanted to run in the last minute: above about 1 the figures are somebody else's, too."""
+    """Processes that wanted to run in the last minute: above about 1 the figures include other work."""
     return os.getloadavg()[0]
 
 

@@ -69,7 +69,7 @@ class Replica:
             self._process.wait(_STOP_S)
 
     def kill(self) -> None:
-        """End it without a word; its processes end with it."""
+        """Kill it; its processes end with it."""
         if self._process is not None and self._process.poll() is None:
             self.thaw()
             self._process.kill()

@@ -75,7 +75,7 @@ def hang(replica: Replica, ways: dict[str, Translator], expected: dict[str, str]
         frozen_at = time.monotonic()
         replica.freeze()
         stack.callback(replica.thaw)
-        time.sleep(12)  # three times nginx's patience: whoever would ask the hung server again has done so
+        time.sleep(12)  # three times nginx's timeout: every request to the hung server has been moved
     return {
         way: {
             "left_out_after_s": load.recovered_after_s(frozen_at, SLOW_S),

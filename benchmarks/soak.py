@@ -1,9 +1,9 @@
-"""A server under every kind of request for minutes: nobody may be left without an answer, and no process may grow.
+"""A server under every kind of request for minutes: every call must be answered, and no process may grow.
 
     python -m benchmarks.soak --bundle bundles/tatoeba-en-de [--minutes 10]
 
-Callers translate, stream, decode by themselves, send what is refused, and go away in the middle. Ends with 1 when something
-was lost, or when a process holds more than a few megabytes more at the end than after its first quarter.
+Callers translate, stream, decode by themselves, send what is refused, and disconnect in the middle. Ends with 1 when
+something was lost, or when a process holds more than a few megabytes more at the end than after its first quarter.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """The directory `name` that `make` filled, once in a run of all workers; nobody changes it afterwards."""
+    """The directory `name`, which `make` filled once for all workers of a run; it is never changed afterwards."""
     own = factory.getbasetemp()
     # Under pytest-xdist each worker has a folder of its own in that of the run.
     shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"

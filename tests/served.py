@@ -39,7 +39,7 @@ def eventually(what: Callable[[], Any], timeout_s: float = CALL_TIMEOUT_S) -> An
 
 @dataclass
 class Answer:
-    """What `translate` says."""
+    """The answer of `translate`."""
 
     texts: list[list[str]]
     scores: list[list[float]]
@@ -52,7 +52,7 @@ class Answer:
 
 
 class Caller:
-    """Speaks Triton's protocol and nothing of ours."""
+    """Speaks Triton's protocol with generated code only, without dragoman's client."""
 
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None = None, name: str = "localhost") -> None:
         self.address = address

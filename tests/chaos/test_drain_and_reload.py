@@ -212,7 +212,7 @@ def refusal(caller: Caller) -> str:
 
 
 def call_until_refused(caller: Caller, outcomes: list[str]) -> None:
-    """One call after the other until nobody listens any more."""
+    """Call again and again until the connection is refused."""
     while not outcomes or outcomes[-1] != "no connection":
         future = caller.translate_later(["Is anybody there?"], cache=False, beam_size=1)
         error = future.exception()

@@ -1,4 +1,4 @@
-"""A virtual environment that has a wheel of ours and borrows everything else; no compiler is on its PATH."""
+"""A virtual environment with a wheel of dragoman, which borrows everything else; no compiler is on its PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The balancer's configuration in a real nginx: who is left out, when, and whose patience decides."""
+"""The balancer's configuration in a real nginx: which servers are skipped, when, and which timeout applies."""
 
 from __future__ import annotations
 

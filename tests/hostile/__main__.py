@@ -1,4 +1,4 @@
-"""Everything hostile that we know, against a real server on loopback; one table at the end.
+"""Every known kind of hostile request, against a real server on loopback; one table at the end.
 
     make hostile                                     (about fifteen minutes)
     PYTHONPATH=tests python -m hostile --bundle bundles/en-de --quick

@@ -58,7 +58,7 @@ class Callers:
         return sum(1 for each in self.answered_at_s[-2000:] if each > at_s)
 
     def silence_s(self) -> float:
-        """The longest time in which nobody was answered."""
+        """The longest time in which no call was answered."""
         times = sorted(self.answered_at_s)
         return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
 
@@ -86,7 +86,7 @@ def survived(server: Server, deaths: Deaths, what: str, how: signal.Signals) -> 
         _wait(AFTER_S)
     deaths.whole()
     died = deaths.counted() - before
-    died -= Counter({what: 1})  # that one was ours
+    died -= Counter({what: 1})  # that one was killed here
     figures = {
         "failed": len(callers.failures),
         "silence s": round(callers.silence_s(), 2),

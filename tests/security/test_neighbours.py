@@ -1,4 +1,4 @@
-"""One request, however expensive, holds up nobody: tokens and answers of small ones keep coming beside it."""
+"""An expensive request does not delay small ones: their tokens and answers keep coming."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LATE_S = 0.2
 
 
 @dataclass(frozen=True)
-class Street:
-    """A server, its small callers, and one who asks for much."""
+class SharedServer:
+    """A server, its callers with small requests, and one with expensive requests."""
 
     caller: Caller
     neighbours: Neighbours
@@ -34,14 +34,14 @@ class Street:
 
 
 @pytest.fixture(scope="module")
-def street(reference_bundle: Path) -> Iterator[Street]:
+def shared(reference_bundle: Path) -> Iterator[SharedServer]:
     with (
         Server.start([f"en-de={reference_bundle}"]) as server,
         Deaths(server) as deaths,
         Neighbours(server.grpc) as neighbours,
     ):
         caller = server.caller()
-        yield Street(caller, neighbours, deaths)
+        yield SharedServer(caller, neighbours, deaths)
         caller.close()
 
 
@@ -51,11 +51,11 @@ def is_quick(row: Row) -> bool:
 
 
 @pytest.mark.parametrize("request_", expensive(), ids=lambda request: request.name)
-def test_an_expensive_request_holds_up_no_neighbour(street: Street, request_: Expensive) -> None:
+def test_an_expensive_request_holds_up_no_neighbour(shared: SharedServer, request_: Expensive) -> None:
     rows: list[Row] = []
     for _ in range(ATTEMPTS):
         with Lateness() as lateness:
-            row = measured(request_, street.caller, street.neighbours, street.deaths)
+            row = measured(request_, shared.caller, shared.neighbours, shared.deaths)
         assert not row.failed, row
         if is_quick(row):
             return

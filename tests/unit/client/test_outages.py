@@ -1,4 +1,4 @@
-"""A server that is killed, hangs or restarts while 16 threads call it, with the client's defaults: nobody notices."""
+"""A server that is killed, hangs or restarts while 16 threads call it, with the client's defaults: no call fails."""
 
 from __future__ import annotations
 

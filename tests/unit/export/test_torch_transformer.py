@@ -1,4 +1,6 @@
-"""A described state dict of torch.nn.Transformer gives torch's own logits; a wrong description is told what is near."""
+"""A described state dict of torch.nn.Transformer gives torch's own logits; the error for a wrong description names the
+closest keys.
+"""
 
 from __future__ import annotations
 

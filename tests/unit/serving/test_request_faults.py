@@ -60,7 +60,7 @@ class FaultyEngine(Engine):
 
 
 class TestFaults:
-    """Whatever handling a request raises is that request's answer, and nobody else's."""
+    """Any error while a request is handled is the answer of that request, and of no other."""
 
     @pytest.mark.parametrize("fault", [MemoryError, RecursionError, ValueError])
     @pytest.mark.parametrize("where", ["encode", "encode_target", "decode"])

@@ -1,4 +1,4 @@
-"""Suspicious sentences: what is told of them, and when they are translated again."""
+"""Suspicious sentences: how they are reported, and when they are translated again."""
 
 from __future__ import annotations
 
