@@ -233,7 +233,7 @@ class RequestHandler:
         return True
 
     def _take_answer(self, request: TranslationRequest, text: TextState) -> None:
-        """All parts of a text are back."""
+        """All parts of a text are done."""
         if request.ended:
             return  # while this one waited
         answer = text.finish(request.arrived_s)
