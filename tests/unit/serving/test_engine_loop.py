@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from dragoman.serving.ipc.frames import Frame, FrameReader, Kind
 from dragoman.serving.metrics import PUBLISHED_BY
 from dragoman.serving.process.connections import Connections
 from dragoman.serving.process.loop import EngineLoop
+from served import eventually
 
 DEADLINE_S = 30.0
 
@@ -93,6 +95,17 @@ def test_a_request_is_answered(process: Process) -> None:
     answer = backend.receive()
     assert answer is not None
     assert (answer.kind, answer.request) == (Kind.ANSWER, 3)
+    backend.close()
+
+
+def test_threads_switch_often_only_while_a_long_text_is_worked_on(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    intervals_s: list[float] = []
+    monkeypatch.setattr(sys, "setswitchinterval", intervals_s.append)
+    backend = process.backend()
+    backend.translate(1, b"7. " * 30_000 + b"a")
+    assert backend.receive() is not None
+    eventually(lambda: intervals_s and len(intervals_s) % 2 == 0)
+    assert intervals_s == [0.001, sys.getswitchinterval()] * (len(intervals_s) // 2)
     backend.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import time
 from collections.abc import Callable
 
@@ -27,6 +28,9 @@ __all__ = ["EngineLoop", "GarbageCollector"]
 
 _log = logging.getLogger(__name__)
 _JOB_BUDGET_S = 0.002
+_OFTEN_S = 0.001
+"""Python lets a waiting thread continue after 5 ms. While jobs keep this thread busy, the threads that call the model would
+wait so long several times for each token. At other times, switching often only costs time."""
 _IDLE_S = 0.25
 _LINGER_S = 0.5  # after DRAIN, for requests that were on their way
 _COLLECT_AT_REST_S = 10.0
@@ -56,6 +60,7 @@ class EngineLoop:
         self._progress = 0
         self._drain_since_s: float | None = None
         self._orphaned = False
+        self._usual_switch_s, self._switches_often = sys.getswitchinterval(), False
 
     def run(self) -> None:
         """Serve until drained, or until the supervisor has ended."""
@@ -66,6 +71,7 @@ class EngineLoop:
             for channel in self._connections.take_lost():
                 self._forget(channel)
             self._jobs.run(_JOB_BUDGET_S)
+            self._switch_often(len(self._jobs) > 0)
             if self._engine.busy:
                 events = self._engine.step()
                 if self._engine.is_lost:
@@ -79,6 +85,11 @@ class EngineLoop:
             self._connections.flush()
             if self._garbage is not None:
                 self._garbage.run(at_rest=self._is_at_rest)
+
+    def _switch_often(self, often: bool) -> None:
+        if often != self._switches_often:
+            self._switches_often = often
+            sys.setswitchinterval(_OFTEN_S if often else self._usual_switch_s)
 
     def _timeout_s(self) -> float:
         return 0.0 if len(self._jobs) else self._engine.timeout_s(_IDLE_S)
