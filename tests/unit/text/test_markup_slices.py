@@ -47,6 +47,8 @@ XML = {
     "nested html in text": "<d>" + "&lt;b&gt;" * (N // 19) + "&lt;/b&gt;" * (N // 19) + "</d>",
     "tags in text": "<d>" + "&lt;b " * (N // 6),
     "texts with tags": "<d>&lt;b&gt;a</d>" * (N // 17),
+    "escapes of resources": "<resources><string>" + "\\'" * (N // 2),
+    "lines of resources": "<resources><string>" + "a\\n" * (N // 3),
     "segmented": "<xliff>" + "<source>a</source><seg-source>" * (N // 30),
     "spaces": "<a xml:space='preserve'>" * (N // 24),
 }

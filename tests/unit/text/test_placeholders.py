@@ -133,7 +133,16 @@ def test_they_change_places_only_where_the_alignment_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [("{size}px wide", 1), ("%s%s", 1), ("{a} {b}", 2), ("a{b}c.{d}", 1), ("great😀", 1), ("{a}/{b}", 1), ("{a}/ {b}", 2)],
+    [
+        ("{size}px wide", 1),
+        ("%s%s", 1),
+        ("{a} {b}", 2),
+        ("a{b}c.{d}", 1),
+        ("great😀", 1),
+        ("{\\i1}so", 1),
+        ("{a}/{b}", 1),
+        ("{a}/ {b}", 2),
+    ],
 )
 def test_a_stand_in_is_a_word_of_its_own(text: str, parts: int) -> None:
     (part,) = planned(f"See {text} now", "text").parts
@@ -189,3 +198,8 @@ def test_what_is_only_placeholders_is_not_translated(text: str) -> None:
     page = f"<p>{text}</p><p>Words {{x}}</p>"
     assert [part.text.split()[0] for part in planned(page, stand_ins=copied).parts] == ["Words"]
     assert translated(page, stand_ins=copied) == page
+
+
+def test_letters_beside_codes_of_subtitles_are_words() -> None:
+    (part,) = planned(r"It is {\i1}late{\i0} now", "text").parts
+    assert re.sub(r"\d+", "0", part.text) == "It is 0 late 0 now"

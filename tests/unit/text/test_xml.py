@@ -132,6 +132,28 @@ def test_feeds_resources_and_drawings_keep_what_programs_read() -> None:
     assert translated(manual, "xml", str.upper) == manual.replace(">a", ">A")
 
 
+@pytest.mark.parametrize(
+    ("text", "parts", "expected"),
+    [
+        (r"I don\'t \"know\" it", ['I don\'t "know" it'], r"I DON\'T \"KNOW\" IT"),
+        (r"One.\nTwo \t&amp; more\n", ["One.", "Two", "& more"], r"ONE.\nTWO \t&amp; MORE\n"),
+        (r"A\u0020b \u00e9 \ud83d", ["A b é \\ud83d"], "A B É \\\\UD83D"),
+        (r"Hi \ud83d\ude00 you", ["Hi 70 you"], "HI 😀 YOU"),
+        ('"Two  words"', ["Two words"], '"TWO WORDS"'),
+        (r"\@ home", ["@ home"], r"\@ HOME"),
+        ("@string/other", [], "@string/other"),
+        ("?attr/name", [], "?attr/name"),
+        (r"a\\b", ["a\\b"], r"A\\B"),
+        ("&lt;b&gt;a&lt;/b&gt;", ["a"], "&lt;b&gt;A&lt;/b&gt;"),
+    ],
+)
+def test_texts_of_android_resources_have_escapes_of_their_own(text: str, parts: list[str], expected: str) -> None:
+    head, tail = "<?xml version='1.0'?><resources><string name='a'>", "</string></resources>"
+    assert [part.text for part in planned(head + text + tail, "xml").parts] == parts
+    assert translated(head + text + tail, "xml", str.upper) == head + expected + tail
+    assert "".join(token.raw for token in run(xml_tokens(head + text + tail))) == head + text + tail
+
+
 def test_no_entity_is_ever_expanded() -> None:
     bomb = '<!DOCTYPE z [<!ENTITY a "ha">' + "".join(
         f'<!ENTITY {new} "{"&" + old + ";"}{"&" + old + ";"}">' for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -164,6 +186,10 @@ PIECES += [
     "<xliff>",
     "&lt;p&gt;",
     "&lt;/p&gt;",
+    "<resources>",
+    "\\n",
+    "\\'",
+    "\\u00e9",
     "&lt;img alt=&quot;x&quot;>",
 ]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Generator, Mapping
 
+from dragoman.serving.text.android_resources import is_resources, resource_tokens
 from dragoman.serving.text.attributes import STEPS_BETWEEN_PAUSES, read_attributes
 from dragoman.serving.text.html_tokens import html_tokens
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken, Style
@@ -74,6 +75,8 @@ def xml_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
         tokens += yield from _text(source[text_start:], spaces[-1][1] if spaces else XML_TEXT)
     if is_xliff(tokens):
         return (yield from xliff_tokens(tokens))
+    if is_resources(tokens):
+        tokens = yield from resource_tokens(tokens)
     return (yield from structured(tokens))
 
 
