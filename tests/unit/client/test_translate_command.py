@@ -223,7 +223,7 @@ def test_input_that_is_not_utf8_is_a_usage_error_that_keeps_what_was_translated(
 def test_a_pipe_that_is_not_utf8_is_a_usage_error(
     triton: ScriptedTriton, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", Typed(b"\xff\xfe"))
+    monkeypatch.setattr(sys, "stdin", Typed(b"sch\xf6n"))
     assert main(["translate", "--server", triton.url]) == 2
     assert "standard input line 1" in capsys.readouterr().err
 
