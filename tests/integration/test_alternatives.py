@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import grpc
@@ -80,8 +81,9 @@ def test_the_same_alone_in_a_batch_and_in_a_text(translator: Translator, caller:
 
 def test_with_other_options(translator: Translator) -> None:
     text = "See https://example.org/a.b now."
-    assert alternatives(translator, text, 0) == [], "a link was put back into it"
-    assert len(alternatives(translator, text, 0, placeholders=False)) == 1
+    assert len(alternatives(translator, text, 0)) == 1
+    assert alternatives(translator, text, text.index("now")) == [], "a link stands before it"
+    assert len(alternatives(translator, text, text.index("now"), placeholders=False)) == 1
     assert len(alternatives(translator, OTHER, 0, glossary={"station": "Haltestelle"})) == 1
     moved = "The treaty did not ban nuclear tests under the ground."
     assert alternatives(translator, moved, 0, glossary={"treaty": "Vertrag", "tests": "Atomversuche"}) == []
@@ -95,6 +97,32 @@ def test_with_other_options(translator: Translator) -> None:
     assert "".join(stream) == stream.result.text
     assert stream.result.alternatives_at[0] is not None
     assert translator.translate(OTHER, alternatives_at=[]).alternatives_at == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("<p>My <b>brother</b> lives in a <i>small house</i> near the river.</p>", {"format": "html"}),
+        ("- It is late.\n- My *brother* lives in a **small [house](a)** near the river.", {"format": "markdown"}),
+        ("MY BROTHER LIVES IN A SMALL HOUSE NEAR THE RIVER.", {}),
+    ],
+)
+def test_a_sentence_with_tags_or_in_capitals_goes_on_after_any_alternative(
+    translator: Translator, source: str, options: dict[str, object]
+) -> None:
+    text = translator.translate(source, cache=False, **options).text  # type: ignore[call-overload]
+    place = text.lower().index("haus")
+    (found,) = alternatives(translator, source, place, **options)
+    assert found.start <= place < found.end
+    assert re.sub(r"</?\w>|\W", "", text[found.start : found.end]).lower() == found.text.strip().lower()
+    sentence = source[found.source_start : found.source_end]
+    chosen = found.tokens[0] if found.tokens[0].text != found.text else found.tokens[1]
+    other = translator.translate(sentence, prefix=[*found.prefix, chosen.token], cache=False, **options).text  # type: ignore[call-overload]
+    words = [re.sub(r"</?\w>|[^\w ]", "", each).lower().split() for each in (text[: found.start], other)]
+    behind = [word for word in words[0] if word != "p"]
+    before = len(behind) - len(translator.translate("It is late.").text.split()) * ("late" in source)
+    assert words[1][:before] == behind[len(behind) - before :]
+    assert words[1][before].startswith(chosen.text.strip().lower())
 
 
 def test_the_response_cache_keeps_them_apart(translator: Translator) -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from dragoman.client.files import check_output
+from dragoman.client.files import check_encoding, check_output, not_utf8
 from dragoman.client.markup_documents import cut_document
-from dragoman.client.subtitles import are_marked, cue_text, laid_out, speeches
+from dragoman.client.subtitles import are_marked, cue_text, cues, laid_out, speeches
 from dragoman.errors import DragomanError, UsageError
 
 __all__ = ["DocumentKind", "Piece", "count_pieces", "kind_of_file", "pieces_of", "read_document", "write_document"]
@@ -23,27 +23,26 @@ __all__ = ["DocumentKind", "Piece", "count_pieces", "kind_of_file", "pieces_of",
 DocumentKind = Literal["text", "subtitles", "html", "xml", "markdown"]
 
 _KINDS: dict[str, DocumentKind] = {
-    ".srt": "subtitles",
+    **dict.fromkeys((".srt", ".vtt"), "subtitles"),
     **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
-    **dict.fromkeys((".xml", ".xlf", ".xliff"), "xml"),
+    **dict.fromkeys((".xml", ".xlf", ".xliff", ".svg", ".rss", ".atom", ".dita"), "xml"),
     **dict.fromkeys((".md", ".markdown"), "markdown"),
 }
 _MOST_BYTES = 64 << 20
 _MOST_CHARACTERS = 20_000
 """The limit of one piece: 80 kB at most, which every server accepts by default."""
-_PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[^\n]*\S[^\n]*)*")
-"""Lines without a blank one between them."""
-_TIMES = re.compile(r"[ \t]*\d+:\d\d:\d\d[,.]\d{1,3}[ \t]*-->[^\n]*\n?")
-_IN_SIGHT = 200
-"""Characters of a cue in which its times stand."""
+_BREAKS = "\\n\\x0b\\x0c\\x1c-\\x1f"
+_PARAGRAPH = re.compile(rf"[^\s\x1c-\x1f][^{_BREAKS}]*(?:\n[^{_BREAKS}]*[^\s{_BREAKS}][^{_BREAKS}]*)*")
+"""Lines without a blank one between them; the end of a page or of a record ends one, too."""
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _CUTS = (re.compile(r"\n\s*"), re.compile(r"[.!?。！？][\"'”’»)\]]*\s*"), re.compile(r"\s+"))
 """Where a piece that is too long is cut: after lines, after sentences, between words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`text` is translated; `before` stays as it is. `lines`: of a cue, how many each of its speeches has. One that
-    is `is_marked` is sent as HTML; so are the others of its document.
+    """`text` is translated; `before` stays as it is. `lines`: of a cue, how many each of its speeches has, with `line_end`
+    between them. One that is `is_marked` is sent as HTML; so are the others of its document.
 
     `context` is what the server must see before and behind the text, and what it returns as it is.
     """
@@ -53,6 +52,7 @@ class Piece:
     lines: tuple[int, ...] = ()
     is_marked: bool = False
     context: tuple[str, str] = ("", "")
+    line_end: str = "\n"
 
     @property
     def sent(self) -> str:
@@ -65,7 +65,9 @@ class Piece:
         if not (translation.startswith(before) and translation.endswith(behind)):
             raise DragomanError("the server has changed what surrounds a piece of a document; send the document as a whole")
         translation = translation[len(before) : len(translation) - len(behind)]
-        return self.before + (laid_out(translation, self.lines, is_marked=self.is_marked) if self.lines else translation)
+        if self.lines:
+            translation = self.line_end.join(laid_out(translation, self.lines, is_marked=self.is_marked))
+        return self.before + translation
 
 
 def kind_of_file(path: Path, text_format: str | None = None, is_document: bool | None = None) -> DocumentKind | None:
@@ -101,13 +103,11 @@ def read_document(path: Path) -> str:
         raise UsageError(f"{path} can't be read: {error.strerror}") from None
     if len(raw) > _MOST_BYTES:
         raise UsageError(f"{path} has more than {_MOST_BYTES:,} bytes; translate it line by line (document=False)")
+    check_encoding(raw, str(path))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path} is not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}); "
-            "convert it first, for example with iconv -f latin1 -t utf-8"
-        ) from None
+        raise not_utf8(str(path), raw, error.start) from None
 
 
 def write_document(path: Path, pieces: Sequence[str]) -> None:
@@ -165,16 +165,14 @@ def _last_end(pattern: re.Pattern[str], window: str) -> int:
 
 
 def _cues(document: str) -> Iterator[Piece]:
-    """Number and times stay."""
+    """Numbers and times stay."""
     end, is_marked = 0, are_marked(document)
-    for paragraph in _PARAGRAPH.finditer(document):
-        block = paragraph.group()
-        times = _TIMES.search(document, paragraph.start(), min(paragraph.end(), paragraph.start() + _IN_SIGHT))
-        start = times.end() if times else paragraph.start()
-        lines = [line.strip() for line in document[start : paragraph.end()].split("\n")]
+    line_end = next((each for each in ("\r\n", "\n", "\r") if each in document), "\n")
+    for start, stop in cues(document):
+        lines = [line.strip() for line in _LINE_END.split(document[start:stop])]
         if said := speeches(list(filter(None, lines))):
-            last = paragraph.start() + len(block.rstrip())
             counts = tuple(map(len, said))
-            yield Piece(document[end:start], cue_text(said, is_marked=is_marked), counts, is_marked)
-            end = last
+            text = cue_text(said, is_marked=is_marked)
+            yield Piece(document[end:start], text, counts, is_marked, line_end=line_end)
+            end = stop
     yield Piece(document[end:], "")

@@ -21,11 +21,23 @@ from typing import BinaryIO
 from dragoman.counts import counted
 from dragoman.errors import DragomanError, UsageError
 
-__all__ = ["FileJob", "FileReport", "check_output", "count_lines", "decode_lines", "read_lines"]
+__all__ = [
+    "FileJob",
+    "FileReport",
+    "check_encoding",
+    "check_output",
+    "count_lines",
+    "decode_lines",
+    "not_utf8",
+    "read_lines",
+]
 
 _FINGERPRINT_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE_BYTES = 1_000_000
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_LOOKED_AT = 1000
+"""Bytes at the beginning of a file, which has none of value 0 if it is UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +165,27 @@ def check_output(path: Path) -> None:
 
 def _decoded(raw: bytes, number: int, name: str) -> str:
     try:
+        if number == 1:
+            check_encoding(raw, name)
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{name} line {number} is not UTF-8 (byte 0x{raw[error.start]:02x} at {error.start + 1}); "
-            "convert it first, for example with iconv -f latin1 -t utf-8"
-        ) from None
+        raise not_utf8(f"{name} line {number}", raw, error.start) from None
     return text.rstrip("\r\n")
+
+
+def check_encoding(raw: bytes, name: str) -> None:
+    """UsageError for a file that begins like UTF-16, much of which can be read as UTF-8."""
+    if raw.startswith(_UTF16) or b"\0" in raw[:_LOOKED_AT]:
+        encoding = "utf-16" if raw.startswith(_UTF16) else "utf-16be" if raw.startswith(b"\0") else "utf-16le"
+        raise UsageError(f"{name} is not UTF-8, but looks like UTF-16; convert it first with iconv -f {encoding} -t utf-8")
+
+
+def not_utf8(name: str, raw: bytes, at: int) -> UsageError:
+    """For bytes that can't be read."""
+    return UsageError(
+        f"{name} is not UTF-8 (byte 0x{raw[at]:02x} at {at + 1}); "
+        "convert it first, for example with iconv -f latin1 -t utf-8"
+    )
 
 
 def _check_regular(path: Path) -> None:

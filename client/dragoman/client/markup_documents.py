@@ -52,6 +52,7 @@ _HTML_UNTIL = (
     (re.compile(r" {0,3}<!--"), re.compile("-->")),
 )
 _DEFINITION = re.compile(r" {0,3}\[(?!\^)([^\[\]\n]{1,999})\]:[ \t]*\S")
+_DEFINITION_LABEL = re.compile(r" {0,3}\[(?!\^)([^\[\]\n]{1,999})\]:[ \t]*$")
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.{0,20000}?\n(?:---|\.\.\.)[ \t]*(?=\r?\n|$)", re.DOTALL)
 
 
@@ -162,7 +163,7 @@ def _markdown_cuts(document: str) -> tuple[list[Cut], Callable[[str], str]]:
     matter = _FRONT_MATTER.match(document)
     at = matter.end() if matter else 0
     until: re.Pattern[str] | None = None
-    after_blank = False
+    after_blank, label = False, ""
     for line in document[at:].splitlines(keepends=True):
         text = line.rstrip("\r\n")
         if until is not None:
@@ -177,8 +178,10 @@ def _markdown_cuts(document: str) -> tuple[list[Cut], Callable[[str], str]]:
             for begin, end in _HTML_UNTIL:
                 if (opened := begin.match(text)) is not None and not end.search(text, opened.end()):
                     until = end
-            if (definition := _DEFINITION.match(text)) is not None:
-                definitions.setdefault(" ".join(definition.group(1).split()).casefold(), text.strip())
+            whole = f"{label} {text.strip()}".strip() if text.strip() else ""
+            label = text.strip() if _DEFINITION_LABEL.match(text) is not None else ""  # its place stands in the next line
+            if (definition := _DEFINITION.match(whole)) is not None:
+                definitions.setdefault(" ".join(definition.group(1).split()).casefold(), whole)
         after_blank = not text.strip()
         at += len(line)
 

@@ -100,7 +100,7 @@ class LineOptions(RequestOptions, total=False):
 class FileOptions(LineOptions, total=False):
     """Those of a file. `restart` drops what an interrupted run left; `on_progress` gets the number of lines done.
 
-    `document`: translate it as a whole instead of line by line; by default .html, .xml, .md and .srt are documents.
+    `document`: translate it whole instead of line by line; .html, .xml, .md, .srt and .vtt are documents by default.
     """
 
     output_format: OutputFormat

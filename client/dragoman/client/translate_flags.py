@@ -74,7 +74,7 @@ def _add_output_flags(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--document",
         action=argparse.BooleanOptionalAction,
-        help="translate --input by paragraphs instead of lines (default for .html, .xml, .md and .srt)",
+        help="translate --input by paragraphs instead of lines (default for .html, .xml, .md, .srt and .vtt)",
     )
     group.add_argument("--restart", action="store_true", help="start over instead of resuming")
     group.add_argument("--stream", action="store_true", help="print the translation while it is generated")

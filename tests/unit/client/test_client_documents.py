@@ -74,6 +74,50 @@ def cue(text: str) -> str:
     return f"1\n00:00:01,000 --> 00:00:03,500\n{text}\n"
 
 
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("1\n0:00:01,000 --> 0:00:02,000\nOne\n2\n0:00:03,000 --> 0:00:04,000\nTwo\n", ["One", "Two"]),  # no blank line
+        ("1\n00:00:01,000 -> 00:00:02,000\nOne\n\n2\n00:00:03.000 --> 00:00:04.000\nTwo\n", ["One", "Two"]),
+        ("1\n00:00:01,000 --> 00:00:02,000\nOne\n\ntwo\n2\n00:00:03,000 --> 00:00:04,000\n7\n", ["One", "two", "7"]),
+        ("1\r00:00:01,000 --> 00:00:02,000\rOne\rtwo\r\r2\r00:00:03,000 --> 00:00:04,000\rThree\r", ["One two", "Three"]),
+        ("1\n00:00:01,000 --> 00:00:02,000\n{\\an8}One\n", ["One"]),
+        (
+            "WEBVTT a film\nKind: captions\n\nNOTE a note\n\nSTYLE\n::cue { color: red }\n\n"
+            "first\n00:01.000 --> 00:02.000 align:start\nOne\n\n00:00:03.000 --> 00:00:04.000\nTwo\n\nNOTE\nmore\n",
+            ["One", "Two"],
+        ),
+    ],
+)
+def test_cues_are_found_by_their_times(document: str, expected: list[str]) -> None:
+    assert texts(document, "subtitles") == expected
+    assert unchanged(document, "subtitles") == document
+
+
+def test_lines_of_a_cue_end_as_those_of_the_file() -> None:
+    said = cue("One and two\nand three").replace("\n", "\r\n")
+    assert unchanged(said, "subtitles") == said
+
+
+def test_the_end_of_a_page_ends_a_paragraph() -> None:
+    document = "One\x0cTwo\n\x0c\nThree\x0b\x1dFour\x1c"
+    assert texts(document) == ["One", "Two", "Three", "Four"]
+    assert unchanged(document) == document
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("is_document", [True, False])
+def test_a_file_in_utf_16_is_refused_with_the_way_out(
+    translator: Translator, triton: ScriptedTriton, tmp_path: Path, encoding: str, is_document: bool
+) -> None:
+    source = tmp_path / "book.txt"
+    source.write_bytes("It is late.\n".encode(encoding))
+    named = encoding.replace("16-", "16")
+    with pytest.raises(UsageError, match=f"looks like UTF-16; convert it first with iconv -f {named} -t utf-8"):
+        translator.translate_file(source, tmp_path / "book.de", document=is_document)
+    assert not triton.received
+
+
 def test_what_two_people_say_stays_apart() -> None:
     said = cue("- Hello! And\nhow are you?\n- I am fine.\n– So am I.")
     assert texts(said, "subtitles") == ["- Hello! And how are you?\n- I am fine.\n– So am I."]

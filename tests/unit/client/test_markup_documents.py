@@ -35,7 +35,7 @@ MARKDOWN = "---\ntitle: x\n\nmore: y\n---\n# Title\n\n" + "".join(
     "```\ncode\n\n# not a title\n```\n\n"
     for n in range(500)
 )
-MARKDOWN += "[ref]: http://a.b\n[other]: http://c.d 'T'\n"
+MARKDOWN += "[ref]: http://a.b\n[other]:\n  http://c.d 'T'\n"
 DOCUMENTS: dict[str, tuple[DocumentKind, str]] = {
     "html": ("html", HTML), "xml": ("xml", XML), "xliff": ("xml", XLIFF), "markdown": ("markdown", MARKDOWN),
 }  # fmt: skip

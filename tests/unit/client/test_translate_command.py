@@ -154,7 +154,7 @@ def test_a_value_that_is_none_is_a_usage_error_in_one_line(flags: list[str], cap
 def test_a_pipe_that_is_not_utf8_is_a_usage_error(
     triton: ScriptedTriton, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", Typed(b"\xff\xfe"))
+    monkeypatch.setattr(sys, "stdin", Typed(b"sch\xf6n"))
     assert main(["translate", "--server", triton.url]) == 2
     assert "standard input line 1" in capsys.readouterr().err
 

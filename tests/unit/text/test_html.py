@@ -197,3 +197,9 @@ def test_an_element_whose_words_are_lost_stays_empty_where_they_would_stand() ->
     source = "See <a href=1>this</a> <a id=x href=2>and</a> <a href=3>that</a>."
     found = translated(source, translate=lambda _: "Sieh das.", links=lambda _: [Link(0, 3, 0, 4), Link(4, 8, 5, 8)])
     assert found == "Sieh <a href=1>das</a><a id=x href=2></a><a href=3></a>."
+
+
+def test_labels_of_a_form_are_texts_of_their_own() -> None:
+    form = "<label for=a>Your name</label> <input id=a>\n<label>Your house <b>here</b> <input></label>"
+    assert [part.text for part in planned(form).parts] == ["Your name", "Your house here"]
+    assert translated(form) == form

@@ -145,6 +145,15 @@ def test_what_is_text_is_what_the_parser_says(source: str, parts: list[str]) -> 
         ("**The end\\\nis near.** We go.", "**The end\\\nis neAr.** We gO."),  # a pair on both sides of a line break
         ("![**A** long `code` word](b)", "![A lOng cOde wOrd](b)"),  # a description has no emphasis
         ("[Wow]: Hello there.", r"\[WOw\]: HellO there."),  # no definition, which ends behind its place or has a title
+        ("[long]:\n  long/o\n\n[long]", "[long]:\n  long/o\n\n[lOng][long]"),  # its place in a line of its own
+        ('[a]:\n<o p>\n"long"\nlong', '[a]:\n<o p>\n"long"\nlOng'),
+        ("> [a]:\n> o (long)\n\n- [o]:\n  # long", "> [a]:\n> o (long)\n\n- \\[O\\]:\n  # lOng"),
+        ("[long]:\nlong way\n\n[long]", "\\[lOng\\]: lOng wAy\n\n\\[lOng\\]"),
+        ("[o]:\n\nlong", "\\[O\\]:\n\nlOng"),
+        (
+            "- [long]\n- **[a][]**\n\n[long]: o\n[a]: o",
+            "- [lOng][long]\n- **[A][a]**\n\n[long]: o\n[a]: o",
+        ),  # nothing beside it
         ('[a]: b\n  "long"\n\nlong', '[a]: b\n  "long"\n\nlOng'),  # the title of a definition in a line of its own
         ("*a ``long`code*ness", "*A &#96;&#96;long&#96;code* ness"),  # a placeholder is a word of its own
         ("a ```long\n``` `so", "A ```long ``` &#96;sO"),  # what begins a line may begin a block

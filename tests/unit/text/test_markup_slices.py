@@ -43,6 +43,13 @@ XML = {
     "open segments": "<xliff>" + "<source>" * (N // 8),
     "sections": "<![CDATA[a]]>" * (N // 13),
     "declarations": "<!DOCTYPE a [" + "<!ENTITY a '&a;&a;'>" * (N // 20),
+    "html in text": "<d>" + "&lt;b&gt;a&lt;/b&gt; " * (N // 21) + "</d>",
+    "nested html in text": "<d>" + "&lt;b&gt;" * (N // 19) + "&lt;/b&gt;" * (N // 19) + "</d>",
+    "tags in text": "<d>" + "&lt;b " * (N // 6),
+    "texts with tags": "<d>&lt;b&gt;a</d>" * (N // 17),
+    "escapes of resources": "<resources><string>" + "\\'" * (N // 2),
+    "lines of resources": "<resources><string>" + "a\\n" * (N // 3),
+    "segmented": "<xliff>" + "<source>a</source><seg-source>" * (N // 30),
     "spaces": "<a xml:space='preserve'>" * (N // 24),
 }
 MARKDOWN = {
@@ -67,6 +74,7 @@ MARKDOWN = {
     "comments": "<!--" * (N // 4),
     "html comments": "a <!-- " * (N // 7),
     "references": "[a]: b\n" * (N // 14) + "[a]" * (N // 6),
+    "open definitions": "[a]:\n" * (N // 5),
     "cells": "|a" * (N // 4) + "\n" + "|-" * (N // 4) + "\n" + "|a" * (N // 4),
     "rows": "|a|\n|-|\n" + "|a|\n" * (N // 8),
     "hashes": "# " + " " * N + "a",

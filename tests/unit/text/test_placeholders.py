@@ -36,6 +36,10 @@ from dragoman.serving.text.stand_ins import StandIns
             "20 °C",
             "1,000.50 €",
             "100%",
+            "$30",
+            "£1,000.50",
+            "%d/%d",
+            "{city},{country}",
             "`a b()`",
             "😀",
             "👍🏽",
@@ -61,6 +65,13 @@ def test_a_placeholder_never_reaches_the_model(placeholder: str) -> None:
 def test_words_and_numbers_are_no_placeholders(text: str) -> None:
     (part,) = planned(text, "text").parts
     assert (part.text, part.decoding, part.restore) == (text, None, None)
+
+
+def test_elements_with_only_signs_between_are_one() -> None:
+    text = "Press <kbd>Ctrl</kbd>+<kbd>C</kbd>, <kbd>A</kbd> &amp; <kbd>B</kbd> or <kbd>D</kbd>&amp;<b>{x}</b>."
+    (part,) = planned(text).parts
+    assert sum(map(STAND_INS.has, re.findall(r"\w+", part.text))) == 5
+    assert translated(text) == text
 
 
 def test_several_have_stand_ins_of_their_own_that_the_text_does_not_have() -> None:
@@ -122,7 +133,16 @@ def test_they_change_places_only_where_the_alignment_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [("{size}px wide", 1), ("%s%s", 1), ("{a} {b}", 2), ("a{b}c.{d}", 2), ("great😀", 1), ("{a}/{b}", 2)],
+    [
+        ("{size}px wide", 1),
+        ("%s%s", 1),
+        ("{a} {b}", 2),
+        ("a{b}c.{d}", 1),
+        ("great😀", 1),
+        ("{\\i1}so", 1),
+        ("{a}/{b}", 1),
+        ("{a}/ {b}", 2),
+    ],
 )
 def test_a_stand_in_is_a_word_of_its_own(text: str, parts: int) -> None:
     (part,) = planned(f"See {text} now", "text").parts
@@ -178,3 +198,8 @@ def test_what_is_only_placeholders_is_not_translated(text: str) -> None:
     page = f"<p>{text}</p><p>Words {{x}}</p>"
     assert [part.text.split()[0] for part in planned(page, stand_ins=copied).parts] == ["Words"]
     assert translated(page, stand_ins=copied) == page
+
+
+def test_letters_beside_codes_of_subtitles_are_words() -> None:
+    (part,) = planned(r"It is {\i1}late{\i0} now", "text").parts
+    assert re.sub(r"\d+", "0", part.text) == "It is 0 late 0 now"

@@ -24,8 +24,8 @@ def linked(text: str, text_format: TextFormat, *, reverse: bool = False, **optio
     for part, gap in zip(document.parts, document.gaps[1:], strict=True):
         translation = _WORD.sub(lambda word: word.group()[::-1] if reverse else word.group(), part.text)
         links = [Link(*word.span(), *word.span()) for word in _WORD.finditer(part.text)]
-        restored, moved = part.aligned(translation, links)
-        joined.add(TextHypothesis(restored, 0.0, 1, moved), gap)
+        written = part.written(translation, links)
+        joined.add(TextHypothesis(written.text, 0.0, 1, written.links), gap)
     whole = joined.whole()
     numbers = [list(map(int, found.split(", "))) for found in re.findall(r"\[(\d+, \d+, \d+, \d+)\]", whole.alignment)]
     return [(text[a:b], whole.text[c:d]) for a, b, c, d in numbers]

@@ -79,10 +79,79 @@ def test_segments_of_xliff_get_targets_and_keep_their_sources() -> None:
         '<unit><source>fill</source><target state="new"></target><note>a note</note></unit>': (
             '<unit><source>fill</source><target state="new">FILL</target><note>a note</note></unit>'
         ),
+        '<unit><source>A b.</source><seg-source><mrk mid="1">A b.</mrk></seg-source> <note>a note</note></unit>': (
+            '<unit><source>A b.</source><seg-source><mrk mid="1">A b.</mrk></seg-source>'
+            '<target><mrk mid="1">A B.</mrk></target> <note>a note</note></unit>'
+        ),
+        "<unit><source>A</source>\n<seg-source><mrk>A</mrk></seg-source>\n<target><mrk/></target></unit>": (
+            "<unit><source>A</source>\n<seg-source><mrk>A</mrk></seg-source>\n<target><mrk>A</mrk></target></unit>"
+        ),
     }
     kept = ["<unit><source>Done</source><target>Fertig</target></unit>", '<unit translate="no"><source>No</source></unit>']
+    kept.append("<unit><source>a</source><seg-source><mrk>a</mrk></seg-source><target><mrk>b</mrk></target></unit>")
     for source, target in [*units.items(), *((unit, unit) for unit in kept)]:
         assert translated(head + source + tail, "xml", str.upper) == head + target + tail
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "<d>&lt;p class=&quot;x&quot;&gt;It &lt;b&gt;is&lt;/b&gt; a &amp;amp; b.&lt;/p&gt;</d>",
+            "<d>&lt;p class=&quot;x&quot;&gt;IT &lt;b&gt;IS&lt;/b&gt; A &amp;amp; B.&lt;/p&gt;</d>",
+        ),
+        ("<d>a&lt;br/&gt;b &lt;code&gt;c&lt;/code&gt;</d>", "<d>A&lt;br/&gt;B &lt;code&gt;c&lt;/code&gt;</d>"),
+        ("<d>a &lt; b &lt;love&gt; c</d>", "<d>A &lt; B &lt;LOVE&gt; C</d>"),
+        ("<p>Write &lt;p&gt; here</p><p>b</p>", "<p>WRITE &lt;P&gt; HERE</p><p>B</p>"),
+        ("<d>a &lt;b&gt;&x;&lt;/b&gt;</d>", "<d>A &lt;B&gt;&x;&lt;/B&gt;</d>"),
+        ("<d>a &lt;b&gt;c&lt;/i&gt;</d>", "<d>A &lt;B&gt;C&lt;/I&gt;</d>"),
+        ("<d>a &lt;b</d>", "<d>A &lt;B</d>"),
+    ],
+)
+def test_whole_html_in_a_text_is_markup_and_other_signs_are_text(text: str, expected: str) -> None:
+    assert translated(text, "xml", str.upper) == expected
+
+
+def test_attributes_of_html_in_a_text_are_translated_where_they_stand() -> None:
+    text = "<d>a &lt;img alt=&quot;b &amp;quot; c&quot; src=&quot;d&quot;/&gt; e</d>"
+    expected = "<d>A &lt;img alt=&quot;B &amp;quot; C&quot; src=&quot;d&quot;/&gt; E</d>"
+    assert translated(text, "xml", str.upper, attributes=True) == expected
+
+
+def test_feeds_resources_and_drawings_keep_what_programs_read() -> None:
+    feed = "<rss><title>a</title><language>en-us</language><pubDate>Tue</pubDate><guid>b</guid><author>c</author></rss>"
+    assert translated(feed, "xml", str.upper) == feed.replace(">a<", ">A<")
+    resources = "<resources><string>a</string><color>red</color><bool>true</bool></resources>"
+    assert translated(resources, "xml", str.upper) == resources.replace(">a<", ">A<")
+    drawing = "<svg><style>b</style><text>a <tspan>c</tspan></text><path d='e'/></svg>"
+    assert translated(drawing, "xml", str.upper) == drawing.replace("a <tspan>c", "A <tspan>C")
+    assert translated("<d><svg><text>a</text></svg><language>b</language></d>", "xml", str.upper) == (
+        "<d><svg><text>a</text></svg><language>B</language></d>"
+    )
+    manual = "<para>a <command>ls</command> <filename>b.c</filename></para>"
+    assert translated(manual, "xml", str.upper) == manual.replace(">a", ">A")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "expected"),
+    [
+        (r"I don\'t \"know\" it", ['I don\'t "know" it'], r"I DON\'T \"KNOW\" IT"),
+        (r"One.\nTwo \t&amp; more\n", ["One.", "Two", "& more"], r"ONE.\nTWO \t&amp; MORE\n"),
+        (r"A\u0020b \u00e9 \ud83d", ["A b é \\ud83d"], "A B É \\\\UD83D"),
+        (r"Hi \ud83d\ude00 you", ["Hi 70 you"], "HI 😀 YOU"),
+        ('"Two  words"', ["Two words"], '"TWO WORDS"'),
+        (r"\@ home", ["@ home"], r"\@ HOME"),
+        ("@string/other", [], "@string/other"),
+        ("?attr/name", [], "?attr/name"),
+        (r"a\\b", ["a\\b"], r"A\\B"),
+        ("&lt;b&gt;a&lt;/b&gt;", ["a"], "&lt;b&gt;A&lt;/b&gt;"),
+    ],
+)
+def test_texts_of_android_resources_have_escapes_of_their_own(text: str, parts: list[str], expected: str) -> None:
+    head, tail = "<?xml version='1.0'?><resources><string name='a'>", "</string></resources>"
+    assert [part.text for part in planned(head + text + tail, "xml").parts] == parts
+    assert translated(head + text + tail, "xml", str.upper) == head + expected + tail
+    assert "".join(token.raw for token in run(xml_tokens(head + text + tail))) == head + text + tail
 
 
 def test_no_entity_is_ever_expanded() -> None:
@@ -115,6 +184,13 @@ PIECES += [
     '"',
     "<p xml:space='preserve'>",
     "<xliff>",
+    "&lt;p&gt;",
+    "&lt;/p&gt;",
+    "<resources>",
+    "\\n",
+    "\\'",
+    "\\u00e9",
+    "&lt;img alt=&quot;x&quot;>",
 ]
 
 

@@ -79,12 +79,13 @@ class TextState:
         found = []
         for rank, one in enumerate(sequence.hypotheses):
             linked = links[rank] if links else ()
-            text, moved = source.aligned(decode(one.tokens), linked)
-            found.append(TextHypothesis(text, one.score, len(one.tokens), moved))
-        if self.asked is not None and sequence.forced and found[0].text == decode(sequence.hypotheses[0].tokens):
-            best = sequence.forced[0]
-            figures = (best.log_probs, best.best_tokens, best.best_log_probs)
-            self._read[part] = ReadTarget(best.tokens, *(each.tolist() for each in figures))
+            tells_runs = rank == 0 and self.asked is not None and bool(sequence.forced)
+            written = source.written(decode(one.tokens), linked, tells_runs=tells_runs)
+            found.append(TextHypothesis(written.text, one.score, len(one.tokens), written.links))
+            if written.runs is not None:
+                best = sequence.forced[0]
+                figures = (best.log_probs, best.best_tokens, best.best_log_probs)
+                self._read[part] = ReadTarget(best.tokens, written.runs, *(each.tolist() for each in figures))
         if sequence.hypotheses[0].finish == "length":
             self._finish = "length"
         self._source_tokens += len(sequence.source)
@@ -129,15 +130,15 @@ class TextState:
             self._hypotheses, self._joined = tuple(hypotheses[: self._num_hypotheses]), 1
             return
         self._lay_columns()
-        if self.asked is not None:
-            start, length = self._columns[0].length, len(hypotheses[0].text)
-            source_start, source_end = self.document.parts[self._joined].source
-            source = self.document.start + source_start, self.document.start + source_end
-            self.asked.look(start, length, source, self._read.pop(self._joined, None))
+        part, gap, start = self._joined, self.document.gaps[self._joined + 1], self.document.start
         self._joined += 1
         self._width = max(self._width, len(hypotheses))
-        for rank, column in enumerate(self._columns):
-            column.add(hypotheses[min(rank, len(hypotheses) - 1)], self.document.gaps[self._joined], self.document.start)
+        placed = [
+            column.add(hypotheses[min(rank, len(hypotheses) - 1)], gap, start) for rank, column in enumerate(self._columns)
+        ]
+        if self.asked is not None:
+            first, last = self.document.parts[part].source
+            self.asked.look(placed[0], (start + first, start + last), self._read.pop(part, None))
 
     def _lay_columns(self) -> None:
         if not self._columns:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dragoman.bundle.spans import Span
+from dragoman.serving.text.joining import JoinedPart
+from dragoman.serving.text.places import Run, span_of
 
 __all__ = ["AlternativeToken", "Alternatives", "AskedPlaces", "ReadTarget", "token_texts"]
 
@@ -28,9 +30,13 @@ class _Decodes(Protocol):
 
 
 class ReadTarget(NamedTuple):
-    """A part's translation after forced decoding: for each token its log-probability and the best ones at its position."""
+    """A part's translation after forced decoding: for each token its log-probability and the best ones at its position.
+
+    `runs`: where its characters stand in the joined text, as far as they are there.
+    """
 
     tokens: tuple[int, ...]
+    runs: Sequence[Run]
     log_probs: Sequence[float]
     best_tokens: Sequence[Sequence[int]]
     best_log_probs: Sequence[Sequence[float]]
@@ -75,22 +81,22 @@ class AskedPlaces:
         """Whether positions may lie in parts that are not joined yet."""
         return bool(self._open)
 
-    def look(self, start: int, length: int, source: Span, target: ReadTarget | None) -> None:
-        """Look up positions in the next part: its translation is translation[start:start + length], its source `source`.
-
-        Without `target` it has no tokens of its own in the translation, because something was put back into it.
-        """
-        here = sorted(place for place in self._open if place < start + length)
-        self._open.difference_update(here)
+    def look(self, part: JoinedPart | None, source: Span, target: ReadTarget | None) -> None:
+        """Look up positions in the next part, whose source is at `source`. Without `target` nothing is known of its tokens;
+        a part without a place in the joined text contains no position."""
         self._end = None
+        if part is None:
+            return
+        here = sorted(place for place in self._open if place < part.start + part.length)
+        self._open.difference_update(here)
         if target is None or not self._places:
             return
         texts = token_texts(self._tokenizer, target.tokens)
-        spans = list(_spans(start, texts))
+        spans = list(_spans(texts, target.runs, part))
         for at, span in enumerate(spans):
             if own := [place for place in here if span[0] <= place < span[1]]:
                 self._found.update(dict.fromkeys(own, self._alternatives(at, span, texts[at], source, target)))
-        if self._open:  # a position beyond the text stands for its end
+        if self._open and len(spans) == len(texts):  # a position beyond the text stands for its end
             self._end = self._alternatives(len(spans) - 1, spans[-1], texts[-1], source, target)
 
     def answers(self) -> tuple[Alternatives | None, ...]:
@@ -118,10 +124,17 @@ class AskedPlaces:
         return self._tokenizer.decode(window)[begin:end]
 
 
-def _spans(start: int, texts: Sequence[str]) -> Iterator[Span]:
+def _spans(texts: Sequence[str], runs: Sequence[Run], part: JoinedPart) -> Iterator[Span]:
+    """Where the tokens stand, up to the first that something else stands in the place of."""
+    known = runs[-1].at + runs[-1].length if runs else 0
+    begin = place = 0
     for text in texts:
-        yield start, start + len(text)
-        start += len(text)
+        end = begin + len(text)
+        if end > known:
+            return
+        found = span_of(runs, begin, end) or (place, place)
+        begin, place = end, found[1]
+        yield part.place(found[0]), part.place(found[1])
 
 
 def token_texts(tokenizer: _Decodes, tokens: Sequence[int]) -> list[str]:
@@ -133,7 +146,10 @@ def token_texts(tokenizer: _Decodes, tokens: Sequence[int]) -> list[str]:
         start, end = max(begin - _MARGIN, 0), min(begin + _WINDOW + _MARGIN, len(tokens))
         window = tokens[start:end]
         written, spans = tokenizer.decode(window), tokenizer.target_spans(window)
-        for at in range(begin - start, min(begin + _WINDOW, len(tokens)) - start):
-            is_shared = at + 1 < len(spans) and spans[at + 1] == spans[at]
-            texts.append("" if is_shared else written[slice(*spans[at])])
+        following: Span | None = None  # the next that is not empty: a special token may stand between two that share one
+        own: list[str] = []
+        for span in reversed(spans):
+            own.append("" if span == following else written[slice(*span)])
+            following = span if span[0] < span[1] else following
+        texts += own[::-1][begin - start : min(begin + _WINDOW, len(tokens)) - start]
     return texts

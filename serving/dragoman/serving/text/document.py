@@ -13,17 +13,33 @@ from dragoman.serving.text.links import Link
 from dragoman.serving.text.places import Places, Run, Span, Stretch, moved_links
 from dragoman.serving.text.term_places import PartTerms
 
-__all__ = ["LETTER", "Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "Restored", "plain_text"]
+__all__ = ["LETTER", "Block", "Blocks", "Document", "Part", "PlainBlock", "Restore", "Restored", "Written", "plain_text"]
 
 LETTER = re.compile(r"[^\W\d_]")
 """Text without a letter, such as 42 or ***, is the same in every language; models would translate it with words."""
 
 
 class Restored(NamedTuple):
-    """The text that replaces a part in the joined text, and where in it the translation is."""
+    """The text that replaces a part in the joined text, and where in it the translation is.
+
+    `kept`: from this character of the translation on it may have been replaced; None: nowhere.
+    """
 
     text: str
     stretches: Sequence[Stretch]
+    kept: int | None = None
+
+
+class Written(NamedTuple):
+    """A translation as it is joined. `links` are those between it and the request's text.
+
+    `runs`: where the characters of the translation stand in it, up to the first that something else stands in the place of.
+    None where that was not asked, or where words have changed their places.
+    """
+
+    text: str
+    links: tuple[Link, ...] = ()
+    runs: Sequence[Run] | None = None
 
 
 Restore = Callable[[str, Sequence[Link]], Restored]
@@ -57,19 +73,25 @@ class Part(NamedTuple):
 
     def restored(self, translation: str, links: Sequence[Link] = ()) -> str:
         """The text that replaces the part in the joined text."""
-        return self.aligned(translation, links)[0]
+        return self.written(translation, links).text
 
-    def aligned(self, translation: str, links: Sequence[Link]) -> tuple[str, tuple[Link, ...]]:
-        """The same, with the links between it and the request's text if its places are known."""
+    def written(self, translation: str, links: Sequence[Link], *, tells_runs: bool = False) -> Written:
+        """The same, with its links and runs if the part's places are known."""
+        decoded = translation
         if self.terms is not None:
             translation, links = self.terms.in_place(translation, links)
         restored = None if self.restore is None else self.restore(translation, links)
         text = translation if restored is None else restored.text
-        if not links or not self.places:
-            return text, ()
-        whole = (Run(0, len(translation), 0, len(translation)),)
-        runs = whole if restored is None else Places(translation, restored.stretches).runs(0, len(translation))
-        return text, moved_links(links, self.places, runs)
+        if not self.places or not (links or tells_runs):
+            return Written(text)
+        runs: Sequence[Run] = (Run(0, len(translation), 0, len(translation)),)
+        kept = None
+        if restored is not None:
+            runs, kept = Places(translation, restored.stretches).runs(0, len(translation)), restored.kept
+        linked = moved_links(links, self.places, runs) if links else ()
+        if not tells_runs or translation != decoded:
+            return Written(text, linked)
+        return Written(text, linked, runs if kept is None else [run for run in runs if run.at < kept])
 
     @property
     def source(self) -> Span:

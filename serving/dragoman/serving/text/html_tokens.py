@@ -21,7 +21,7 @@ _CHARACTERS_BETWEEN_PAUSES = 4096
 
 
 INLINE = names("""
-    a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark meter nobr output progress q rp rt
+    a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd mark meter nobr output progress q rp rt
     ruby s samp small span strike strong sub sup time tt u var wbr input
 """)
 _EMPTY = names("area base basefont br col embed frame hr img input keygen link meta param source track wbr")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dragoman.serving.text.attribute_texts import AttributeTexts
 from dragoman.serving.text.links import Link
 
-__all__ = ["JoinedHypothesis", "TextHypothesis"]
+__all__ = ["JoinedHypothesis", "JoinedPart", "TextHypothesis"]
 
 
 class TextHypothesis(NamedTuple):
@@ -20,6 +20,21 @@ class TextHypothesis(NamedTuple):
     links: tuple[Link, ...] = ()
     alignment: str = ""
     """The links of a whole text, as ALIGNMENT_FIELD has them: JSON that was made part by part, as all of it takes long."""
+
+
+class JoinedPart(NamedTuple):
+    """Where a part stands in the joined text: it has `length` characters from `start` on, with the texts of attributes.
+
+    `shifts`: behind these characters of the part others stand so much further on.
+    """
+
+    start: int
+    length: int
+    shifts: Sequence[tuple[int, int]] = ()
+
+    def place(self, at: int) -> int:
+        """Where the part's character `at` stands in the joined text."""
+        return self.start + at + sum(more for behind, more in self.shifts if behind < at)
 
 
 class JoinedHypothesis:
@@ -35,24 +50,23 @@ class JoinedHypothesis:
         self._tokens, self._weighted = 0, 0.0
         self._only_score: float | None = None
 
-    def add(self, part: TextHypothesis, gap: str, source_start: int = 0) -> None:
-        """Add the next part and the gap after it; links count characters of the source from `source_start`."""
+    def add(self, part: TextHypothesis, gap: str, source_start: int = 0) -> JoinedPart | None:
+        """Add the next part and the gap after it; links count characters of the source from `source_start`.
+
+        None for the text of an attribute, whose place is not known yet.
+        """
         is_attribute = self._attributes.is_open
         text = self._attributes.placed(part.text)
-        if part.links and not is_attribute:  # where an attribute will stand is not known yet
-            links = _shifted(part.links, self._attributes.shifts)
-            self._links.append(", ".join(link.moved(source_start, self._length).json() for link in links))
+        placed = JoinedPart(self._length, len(text), self._attributes.shifts)
+        if part.links and not is_attribute:
+            self._links.append(", ".join(_placed(link, placed).moved(source_start, 0).json() for link in part.links))
         gap = self._attributes.placed(gap)
         self._length += len(text) + len(gap)
         self._only_score = part.score if len(self._pieces) == 1 else None
         self._pieces += (text, gap)
         self._tokens += part.tokens
         self._weighted += part.score * part.tokens
-
-    @property
-    def length(self) -> int:
-        """The number of characters so far."""
-        return self._length
+        return None if is_attribute else placed
 
     def whole(self) -> TextHypothesis:
         """A document's score is the mean over its tokens, as a sentence's is with the usual length penalty of 1."""
@@ -60,12 +74,6 @@ class JoinedHypothesis:
         return TextHypothesis("".join(self._pieces), score, self._tokens, alignment=f"[{', '.join(self._links)}]")
 
 
-def _shifted(links: Sequence[Link], shifts: Sequence[tuple[int, int]]) -> Sequence[Link]:
-    """Links adjusted to a text to which something was added."""
-    if not shifts:
-        return links
-
-    def moved(at: int) -> int:
-        return at + sum(more for behind, more in shifts if behind < at)
-
-    return [Link(link.source_start, link.source_end, moved(link.target_start), moved(link.target_end)) for link in links]
+def _placed(link: Link, part: JoinedPart) -> Link:
+    """A link into the joined text."""
+    return Link(link.source_start, link.source_end, part.place(link.target_start), part.place(link.target_end))

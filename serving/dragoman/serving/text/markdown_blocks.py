@@ -31,9 +31,10 @@ _SETEXT = re.compile(r"(?:=+|-+)[ \t]*$")
 _FENCE = re.compile(r"(`{3,})[^`]*$|(~{3,})")
 _TASK = re.compile(r"\[[ xX]\][ \t]+(?=\S)")
 _ALERT = re.compile(r"\[![A-Za-z]+\][ \t]*$")
-_DEFINITION = re.compile(
-    r"""\[(?!\^)((?:[^\[\]\\]|\\.){1,999})\]:[ \t]*(?:<[^<>]*>|[^\s<]\S*)(?:[ \t]*$|[ \t]+(?=["'(]))"""
-)  # a place, and nothing or a title behind it; `[Tom]: Hello there.` is a sentence
+_LABEL = r"\[(?!\^)((?:[^\[\]\\]|\\.){1,999})\]:[ \t]*"
+_PLACE = r"""(?:<[^<>]*>|[^\s<]\S*)(?:[ \t]*$|[ \t]+(?=["'(]))"""  # and nothing or a title behind it
+_DEFINITION = re.compile(_LABEL + _PLACE)  # `[Tom]: Hello there.` is a sentence
+_DEFINITION_LABEL, _DEFINITION_PLACE = re.compile(_LABEL + "$"), re.compile(_PLACE)  # in two lines
 _TITLE = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))[ \t]*$""")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,200}\]:[ \t]*")
 
@@ -96,6 +97,7 @@ class _Reader:
         self._until_line = False  # whether a whole line must be that, as of a fence
         self._in_table = False
         self._awaits_title = False  # of the definition in the line before
+        self._awaits_place = ""  # its label, where the line has nothing else
 
     @property
     def _paragraph(self) -> MarkdownBlock | None:
@@ -106,7 +108,7 @@ class _Reader:
         if self._block is not None:
             self.blocks.append(self._block)
         self._block, self._until, self._until_line, self._in_table = None, None, False, False
-        self._awaits_title = False
+        self._awaits_title, self._awaits_place = False, ""
 
     def read(self, line: Line) -> None:
         matched = self._containers.matched(line)
@@ -122,7 +124,7 @@ class _Reader:
             return
         if not all_match:
             if self._paragraph is not None and not self._begins(line, indent, text):
-                self._add(text, line.end)  # a lazy line
+                self._go_on(text, line.end)  # a lazy line
                 return
             self.end_block()
             self._containers.close(matched)
@@ -158,7 +160,7 @@ class _Reader:
             self.blocks.append(MarkdownBlock("cells", cells(source, text, end)))
         elif indent > CODE_INDENT:
             if paragraph is not None:
-                self._add(text, end)
+                self._go_on(text, end)
             else:
                 self._keep(line)
         elif paragraph is not None and self._ends_paragraph(paragraph, text, end):
@@ -176,7 +178,7 @@ class _Reader:
         elif source[text] == "<" and self._opens_html(line, text, in_paragraph=paragraph is not None):
             return
         elif paragraph is not None:
-            self._add(text, end)
+            self._go_on(text, end)
         else:
             self._begin_paragraph(source, text, end)
 
@@ -225,6 +227,18 @@ class _Reader:
             return
         self._block = MarkdownBlock("paragraph")
         self._add(text, end)
+        if (label := _DEFINITION_LABEL.match(source, text, end)) is not None:
+            self._awaits_place = label.group(1)
+
+    def _go_on(self, text: int, end: int) -> None:
+        """The next line of a paragraph, or of a definition that looked like one."""
+        label, self._awaits_place = self._awaits_place, ""
+        if label and (place := _DEFINITION_PLACE.match(self._source, text, end)) is not None:
+            self._block = None
+            self.labels.add(normalized(label))
+            self._awaits_title = place.end() == end
+        else:
+            self._add(text, end)
 
     def _add(self, start: int, end: int) -> None:
         if self._block is None or start >= end:

@@ -152,7 +152,7 @@ class _Builder:
             if not inside:
                 break
             first, last = (min([first, *(partners[at] for at in inside)]), max([last, *(partners[at] for at in inside)]))
-        self.gap += [source.raw for source, _ in items[:first]]
+        self.gap += [_around(source, item) for source, item in items[:first]]
         (raw, place, extent), text = items[first]
         if isinstance(text, str) and (stripped := _SPACE.match(raw)):
             self.gap.append(stripped.group())
@@ -167,7 +167,12 @@ class _Builder:
         own = {at - first: partner - first for at, partner in partners.items() if first <= at <= last}
         self.blocks.append(MarkedText(list(kept), list(sources), own, style))
         self.gaps.append("".join(self.gap))
-        self.gap = [after, *(source.raw for source, _ in items[last + 1 :])]
+        self.gap = [after, *(_around(source, item) for source, item in items[last + 1 :])]
+
+
+def _around(source: Source, item: Item) -> str:
+    """What stands before or behind the text of a block, in the translation of it."""
+    return source.raw if isinstance(item, str) else item.raw
 
 
 def _is_content(item: Item) -> bool:

@@ -21,6 +21,8 @@ _WIDE = "，。、；：！？（）［］｛｝《》「」『』【】“”�
 _EMOJI = re.compile(
     "(?:[\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff\U0001f1e6-\U0001f1ff][\ufe0f\u200d\U0001f3fb-\U0001f3ff]{0,3}){1,16}"
 )
+_ALONE = re.compile(rf"{_EMOJI.pattern}|{{\\")
+"""What letters beside it are no part of: emoji, and codes of subtitles such as {\\an8}."""
 _PLACEHOLDER = re.compile(
     "|".join(
         (
@@ -33,6 +35,7 @@ _PLACEHOLDER = re.compile(
             r"%\([^()\n%]{1,60}\)[-+ #0]{0,3}\d{0,3}(?:\.\d{1,3})?[a-zA-Z]",
             r"(?<![\d\w])%(?:\d\$)?[-+#0]{0,3}\d{0,3}(?:\.\d{1,3})?l{0,2}[sdifgxXeucq@]\b",
             rf"(?<![\w.,])\d{{1,15}}(?:[.,]\d{{1,15}}){{0,5}}[ \u00a0\u202f]?(?:{_UNITS})(?!\w)",
+            r"[$€£¥₹₽₩][ \u00a0\u202f]?\d{1,15}(?:[.,]\d{1,15}){0,5}(?!\w)",
             _EMOJI.pattern,
         )
     )
@@ -63,7 +66,7 @@ def placeholder_spans(text: str, tags: Set[int] = frozenset()) -> Iterator[tuple
             continue
         if not tags.isdisjoint(range(span[0] + 1, span[1])):
             continue
-        first, last = span if _EMOJI.match(text, span[0]) else _with_letters(text, *span, end, tags)
+        first, last = span if _ALONE.match(text, span[0]) else _with_letters(text, *span, end, tags)
         if first <= end and end > begin and end not in tags:
             end = max(end, last)
             continue

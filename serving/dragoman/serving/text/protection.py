@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,9 @@ _SPANS_BETWEEN_PAUSES = 200
 _LOOKED_THROUGH = 4096
 """Characters of a block that are searched for terms between two pauses."""
 _OPAQUE = "\ufffc"
+_LONGEST_JOINT = 3
+_JOINT = re.compile(rf"[-+/:=|&,;.–×]{{1,{_LONGEST_JOINT}}}")
+"""Between two that are one: Ctrl+C, %d/%d."""
 
 
 @dataclass(slots=True)
@@ -77,6 +81,23 @@ class Draft:
 
     def pair(self, partners: Mapping[int, int]) -> None:
         self.partners = partners
+
+
+def _joined(
+    spans: Sequence[tuple[int, int, str]], text: str, draft: Draft
+) -> Generator[None, None, list[tuple[int, int, str]]]:
+    """With those as one that only signs stand between: models lose the signs."""
+    tags, found = {place for place, _, _ in draft.tags}, list[tuple[int, int, str]]()
+    for number, (start, end, raw) in enumerate(spans):
+        if number % _SPANS_BETWEEN_PAUSES == _SPANS_BETWEEN_PAUSES - 1:
+            yield
+        before = found[-1] if found else (0, 0, "")
+        between = text[max(before[1], start - _LONGEST_JOINT - 1) : start]
+        if found and _JOINT.fullmatch(between) and tags.isdisjoint(range(before[1], start + 1)):
+            found[-1] = before[0], end, f"{before[2]}{draft.write(between)}{raw}"
+        else:
+            found.append((start, end, raw))
+    return found
 
 
 class Protection:
@@ -130,7 +151,7 @@ class Protection:
                 start, end = span
                 if opaque.isdisjoint(range(start, end)):
                     found.append((start, end, draft.write(text[start:end])))
-        return sorted(found)
+        return (yield from _joined(sorted(found), text, draft))
 
     def _with_stand_ins(
         self, text: str, spans: Sequence[tuple[int, int, str]], tags: Sequence[Tag], replaced: list[Replaced]

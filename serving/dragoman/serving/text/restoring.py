@@ -189,7 +189,7 @@ def woven(text: str, inserted: Sequence[tuple[int, str]], slots: Sequence[Slot],
         weaving.replace(end, raw)
     for _, raw in inserted[waiting:]:
         weaving.insert(raw)
-    return Restored("".join(weaving.pieces), weaving.stretches)
+    return Restored("".join(weaving.pieces), weaving.stretches, weaving.kept)
 
 
 class _Weaving:
@@ -199,6 +199,7 @@ class _Weaving:
         self._text, self._write = text, write
         self.pieces: list[str] = []
         self.stretches: list[Stretch] = []
+        self.kept: int | None = None  # from where on something is replaced
         self.done = self._length = 0  # of the text, and of what was written
 
     def insert(self, raw: str) -> None:
@@ -215,6 +216,8 @@ class _Weaving:
 
     def replace(self, end: int, raw: str) -> None:
         """`raw` takes the place of the text up to there."""
+        if end > self.done and self.kept is None:
+            self.kept = self.done
         if end > self.done and raw:
             place = self._length + len(raw) - len(raw.lstrip())
             self.stretches.append(Stretch(self.done, end - self.done, place, len(raw.strip())))

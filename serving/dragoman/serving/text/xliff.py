@@ -46,15 +46,18 @@ def xliff_tokens(tokens: Sequence[MarkupToken]) -> Generator[None, None, list[Ma
             return found
         inside, prefix = tokens[at + 1 : end - 1], token.name.removesuffix("source")
         at = end
-        space = at < len(tokens) and tokens[at].kind is Kind.TEXT and tokens[at].text.isspace()
-        target = at + space
-        if target < len(tokens) and _local(tokens[target]) == "target":
+        if (segmented := (yield from _segmented(tokens, at))) is not None:
+            found += yield from _structures(tokens[at : segmented.stop + 1])
+            inside, at = tokens[segmented], segmented.stop + 1
+            end = at
+        target = _following(tokens, at, "target")
+        if target is not None:
             if tokens[target].kind is Kind.ASIDE:  # <target/>
                 behind, opening = target + 1, tokens[target].raw.removesuffix("/>").rstrip() + ">"
             else:
                 behind, opening = (yield from element_end(tokens, target)), tokens[target].raw
                 own = tokens[target + 1 : behind - 1]
-                if not _is_closed(tokens, target, behind) or any(one.raw.strip() for one in own):
+                if not _is_closed(tokens, target, behind) or any(map(_is_content, own)):
                     continue
         else:
             behind, target, opening = at, at, f"<{prefix}target>"
@@ -66,6 +69,27 @@ def xliff_tokens(tokens: Sequence[MarkupToken]) -> Generator[None, None, list[Ma
         found += yield from _inline(inside)
         found.append(MarkupToken(Kind.ASIDE, f"</{prefix}target>", is_block=True))
     return found
+
+
+def _segmented(tokens: Sequence[MarkupToken], at: int) -> Generator[None, None, slice | None]:
+    """What <seg-source> has, if it follows: the same text, with marks around its sentences."""
+    start = _following(tokens, at, "seg-source")
+    if start is None or tokens[start].kind is not Kind.OPEN:
+        return None
+    end = yield from element_end(tokens, start)
+    return slice(start + 1, end - 1) if _is_closed(tokens, start, end) else None
+
+
+def _following(tokens: Sequence[MarkupToken], at: int, name: str) -> int | None:
+    """The place of the tag that follows, behind white space, if it has this name."""
+    at += at < len(tokens) and tokens[at].kind is Kind.TEXT and tokens[at].text.isspace()
+    is_it = at < len(tokens) and tokens[at].kind is not Kind.CLOSE and _local(tokens[at]) == name
+    return at if is_it else None
+
+
+def _is_content(token: MarkupToken) -> bool:
+    """Whether a target with it is a translation; marks of sentences are none."""
+    return bool(token.raw.strip()) and _local(token) != "mrk"
 
 
 def _structure(token: MarkupToken) -> MarkupToken:

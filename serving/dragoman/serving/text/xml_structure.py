@@ -10,7 +10,7 @@ from dragoman.serving.text.html_tokens import INLINE
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken
 from dragoman.serving.text.word_list import names
 
-__all__ = ["structured"]
+__all__ = ["local_name", "structured"]
 
 _BLOCKS = names("""
     address article aside blockquote body br caption dd div dl dt entry figcaption figure footer h1 h2 h3 h4
@@ -85,11 +85,12 @@ def _ends_text(at: int, tokens: Sequence[MarkupToken], owner: _Element | None) -
 
 
 def _is_inline(token: MarkupToken, parent: _Element | None, tokens: Sequence[MarkupToken]) -> bool:
-    name = _local(token)
+    name = local_name(token)
     if parent is None or name in _BLOCKS:
         return False
-    return parent.has_text or parent.is_inline or (name in INLINE and _local(tokens[parent.start]) in _BLOCKS)
+    return parent.has_text or parent.is_inline or (name in INLINE and local_name(tokens[parent.start]) in _BLOCKS)
 
 
-def _local(token: MarkupToken) -> str:
+def local_name(token: MarkupToken) -> str:
+    """Without a prefix, in small letters."""
     return token.name.rpartition(":")[2].lower()

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken, Style
 
-__all__ = ["XML_ATTRIBUTE", "XML_CDATA", "XML_TEXT", "text_tokens", "unescaped"]
+__all__ = ["XML_ATTRIBUTE", "XML_CDATA", "XML_TEXT", "text_tokens", "unescaped", "unescaped_places"]
 
 _KNOWN = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _REFERENCE = re.compile(r"&(?:#(\d{1,8})|#x([0-9a-fA-F]{1,6})|([^\W\d][\w.:-]{0,100}));")
@@ -52,6 +52,25 @@ def text_tokens(raw: str, style: Style) -> Generator[None, None, list[MarkupToke
 def unescaped(raw: str) -> str:
     """An attribute's value as it is meant; what is declared elsewhere stays as it is written."""
     return _REFERENCE.sub(lambda found: _meaning(found) or found.group(), raw)
+
+
+def unescaped_places(raw: str) -> Generator[None, None, tuple[str, list[tuple[int, int]]] | None]:
+    """What a text means, and for its beginning and what follows each reference, where that stands in it and in `raw`.
+
+    None of a text with references that are declared elsewhere.
+    """
+    pieces, places = list[str](), [(0, 0)]
+    done = length = 0
+    for step, found in enumerate(_REFERENCE.finditer(raw), 1):
+        if step % _REFERENCES_BETWEEN_PAUSES == 0:
+            yield
+        if (meaning := _meaning(found)) is None:
+            return None
+        pieces += (raw[done : found.start()], meaning)
+        length += found.start() - done + len(meaning)
+        done = found.end()
+        places.append((length, done))
+    return "".join((*pieces, raw[done:])), places
 
 
 def _meaning(found: re.Match[str]) -> str | None:

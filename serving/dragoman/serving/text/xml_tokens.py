@@ -8,14 +8,16 @@ paragraph, and what is in it is inline; all other elements are structure (`xml_s
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Container, Generator, Mapping
 
+from dragoman.serving.text.android_resources import is_resources, resource_tokens
 from dragoman.serving.text.attributes import STEPS_BETWEEN_PAUSES, read_attributes
 from dragoman.serving.text.html_tokens import html_tokens
 from dragoman.serving.text.markup_tokens import Kind, MarkupToken, Style
 from dragoman.serving.text.word_list import names
 from dragoman.serving.text.xliff import is_xliff, xliff_tokens
-from dragoman.serving.text.xml_structure import structured
+from dragoman.serving.text.xml_embedded import embedded_tokens
+from dragoman.serving.text.xml_structure import local_name, structured
 from dragoman.serving.text.xml_text import XML_ATTRIBUTE, XML_CDATA, XML_TEXT, text_tokens, unescaped
 
 __all__ = ["xml_tokens"]
@@ -27,7 +29,19 @@ _DOCTYPE_SIGN = re.compile(r"[\"'\[\]>]|<!--")
 _HTML_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _KEPT = names("""
     script style code codeph codeblock programlisting screen literal pre kbd samp tt math svg
+    apiname classname cmdname command computeroutput constant envar filename filepath keycap methodname parmname replaceable
+    systemitem systemoutput userinput varname
 """)
+_FEED = names("""
+    author cloud creator date docs email generator guid icon id identifier language lastbuilddate link logo managingeditor
+    name pubdate published ttl updated uri url webmaster
+""")
+_KEPT_IN: Mapping[str, Container[str]] = {
+    **dict.fromkeys(("rss", "feed", "rdf"), _KEPT | _FEED),
+    "resources": _KEPT | names("bool color dimen drawable fraction integer"),
+    "svg": _KEPT.keys() - {"svg"},
+}
+"""By the first element of a document."""
 _SPACES = {"preserve": Style(XML_TEXT.write, keeps_space=True), "default": XML_TEXT}
 
 
@@ -35,19 +49,22 @@ def xml_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
     """The tokens that make up `source`; yields so that the caller can do other work."""
     tokens: list[MarkupToken] = []
     spaces: list[tuple[str, Style]] = []  # elements that say how white space is read, and are open
+    kept: Container[str] | None = None  # names of elements, when the first is known
     at = text_start = steps = 0
     while (at := source.find("<", at)) >= 0:
         if (steps := steps + 1) % _STEPS_BETWEEN_PAUSES == 0:
             yield
         style = spaces[-1][1] if spaces else XML_TEXT
         if text_start < at:
-            tokens += yield from text_tokens(source[text_start:at], style)
+            tokens += yield from _text(source[text_start:at], style)
             text_start = at
         if source.startswith(_CDATA, at):
             end = _behind(source, _CDATA_END, at)
             tokens += yield from _cdata(source[at:end])
-        elif (token := (yield from _token(source, at))) is not None:
+        elif (token := (yield from _token(source, at, kept))) is not None:
             tokens.append(token[0])
+            if kept is None and token[0].kind is Kind.OPEN:
+                kept = _KEPT_IN.get(local_name(token[0]), _KEPT)
             end = at + len(token[0].raw)
             _note_space(spaces, *token)
         else:  # a sign like any other
@@ -55,10 +72,18 @@ def xml_tokens(source: str) -> Generator[None, None, list[MarkupToken]]:
             tokens.append(MarkupToken(Kind.TEXT, "<", text="<", style=style))
         at = text_start = end
     if text_start < len(source):
-        tokens += yield from text_tokens(source[text_start:], spaces[-1][1] if spaces else XML_TEXT)
+        tokens += yield from _text(source[text_start:], spaces[-1][1] if spaces else XML_TEXT)
     if is_xliff(tokens):
         return (yield from xliff_tokens(tokens))
+    if is_resources(tokens):
+        tokens = yield from resource_tokens(tokens)
     return (yield from structured(tokens))
+
+
+def _text(raw: str, style: Style) -> Generator[None, None, list[MarkupToken]]:
+    """A text, or the HTML that is written in it."""
+    embedded = yield from embedded_tokens(raw)
+    return (yield from text_tokens(raw, style)) if embedded is None else embedded
 
 
 def _note_space(spaces: list[tuple[str, Style]], token: MarkupToken, asked: str) -> None:
@@ -69,8 +94,8 @@ def _note_space(spaces: list[tuple[str, Style]], token: MarkupToken, asked: str)
         spaces.pop()
 
 
-def _token(source: str, at: int) -> Generator[None, None, tuple[MarkupToken, str] | None]:
-    """What begins with the < at this place, and its xml:space."""
+def _token(source: str, at: int, kept: Container[str] | None) -> Generator[None, None, tuple[MarkupToken, str] | None]:
+    """What begins with the < at this place, and its xml:space. `kept`: names of elements that are; None for the first."""
     if source.startswith("<!--", at):
         return MarkupToken(Kind.ASIDE, source[at : _behind(source, "-->", at + 4)]), ""
     if source.startswith("<?", at):
@@ -88,11 +113,12 @@ def _token(source: str, at: int) -> Generator[None, None, tuple[MarkupToken, str
         return MarkupToken(Kind.CLOSE, raw, read.name), ""
     is_empty = raw.endswith("/>")
     local = read.name.rpartition(":")[2].lower()
+    names_kept = _KEPT_IN.get(local, _KEPT) if kept is None else kept
     return MarkupToken(
         Kind.ASIDE if is_empty else Kind.OPEN,
         raw,
         read.name,
-        is_kept=not is_empty and (local in _KEPT or read.asks_to_be_kept),
+        is_kept=not is_empty and (local in names_kept or read.asks_to_be_kept),
         attributes=() if read.asks_to_be_kept else read.texts,
         text=read.asked.get("id", read.asked.get("rid", "")) if local in {"bpt", "ept", "sc", "ec"} else "",
     ), read.asked.get("xml:space", "")
