@@ -117,9 +117,10 @@ def _forced(
 
 def _log_probs(model: Transformer, hidden: Tensor, tokens: Tensor) -> Tensor:
     """Of each row's own token (rows,): hidden (rows, d_model), tokens (rows,). All logits are never in memory."""
-    some = max(1, LOGITS_BYTES // (4 * model.choices))
-    parts = zip(hidden.split(some), tokens.split(some), strict=True)
-    return torch.cat([model.output(x).float().log_softmax(-1).gather(1, y[:, None])[:, 0] for x, y in parts])
+    most = max(1, LOGITS_BYTES // (4 * model.choices))
+    pieces = [slice(start, start + most) for start in range(0, len(hidden), most)]
+    logits = ((model.output(hidden[piece]).float(), tokens[piece, None]) for piece in pieces)
+    return torch.cat([some.log_softmax(-1).gather(1, theirs)[:, 0] for some, theirs in logits])
 
 
 class _Listener(TargetOperators):
