@@ -134,15 +134,23 @@ def test_a_family_scores_as_hugging_face(server: Server, folder: Path, name: str
         assert [one.log_probability for one in score.tokens] == pytest.approx(expected_log_probs, abs=1e-4)
 
 
-def test_requests_of_different_languages_share_a_batch(folder: Path) -> None:
-    model = open_model(folder / "nllb" / "bundle")
+PAIRS: dict[str, tuple[tuple[str | None, str], ...]] = {
+    "nllb": (("en", "de"), ("fr", "en"), ("zh-Hans", "fr"), ("pt", "zu")),
+    "mbart": (("en", "ro"), ("ro", "en"), ("de", "fr"), ("fr", "ja")),
+    "small-100": ((None, "de"), (None, "en"), (None, "fr"), (None, "zu")),
+    "madlad": ((None, "de"), (None, "en"), (None, "pt"), (None, "zh")),
+}
+"""Languages are a forced first token, a start token, and tokens before the source."""
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_requests_of_different_languages_share_a_batch(folder: Path, name: str) -> None:
+    model, pairs = open_model(folder / name / "bundle"), PAIRS[name]
     languages = language_resolver(model.manifest)
-    pairs = (("en", "de"), ("fr", "en"), ("zh-Hans", "fr"), ("pt", "zu"))
+    search = dataclasses.replace(model.manifest.generation, beam_size=2, max_length=12, min_length=12)
+    source, chosen = model.tokenizer.encode(TEXTS[0]), [languages.tokens(*pair) for pair in pairs]
 
     def sequences() -> list[Sequence]:
-        search = dataclasses.replace(model.manifest.generation, beam_size=2, max_length=12, min_length=12)
-        chosen = [languages.tokens(*pair) for pair in pairs]
-        source = model.tokenizer.encode(TEXTS[0])
         return [Sequence(tokens.wrap(source), tokens.apply(search)) for tokens in chosen]
 
     together, alone, before = sequences(), sequences(), model.engine.counters.steps
@@ -151,8 +159,11 @@ def test_requests_of_different_languages_share_a_batch(folder: Path) -> None:
     for sequence in alone:
         model.run([sequence])
     assert steps == 12
-    assert [one.hypotheses[0].tokens for one in together] == [one.hypotheses[0].tokens for one in alone]
-    assert len({one.hypotheses[0].tokens[0] for one in together}) == len(pairs)
+    answers = [one.hypotheses[0].tokens for one in together]
+    assert answers == [one.hypotheses[0].tokens for one in alone]
+    original = HuggingFaceModel(folder / name / "model", model.manifest.tokens)
+    assert answers == [original.generate([tokens.wrap(source)], tokens.apply(search))[0] for tokens in chosen]
+    assert len(set(answers)) == len(pairs)
 
 
 @pytest.mark.parametrize("name", sorted(SERVED.keys() - set(EXACT)))
@@ -233,9 +244,18 @@ def test_the_metrics_count_texts_by_their_languages(server: Server) -> None:
     assert eventually(lambda: count() == before + len(TEXTS))
 
 
-def test_a_bundle_is_verified_with_several_languages(folder: Path) -> None:
-    verification = read_manifest(folder / "nllb" / "bundle").verification
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [
+        ("nllb", ("deu_Latn", "fra_Latn")),
+        ("mbart", ("de_DE", "fr_XX")),
+        ("small-100", ("de", "fr")),
+        ("madlad", ("de", "pt")),
+    ],
+)
+def test_a_bundle_is_verified_with_several_languages(folder: Path, name: str, targets: tuple[str, str]) -> None:
+    verification = read_manifest(folder / name / "bundle").verification
     assert verification is not None
     cases = " ".join(case.name for case in verification.cases)
-    assert "greedy to deu_Latn" in cases
-    assert "to fra_Latn" in cases
+    assert f"greedy to {targets[0]}, batch 32" in cases
+    assert f" to {targets[1]}, batch 32" in cases

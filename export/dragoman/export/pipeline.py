@@ -266,6 +266,7 @@ class _Export:
             self._corpus,
             checkpoint.generation,
             checkpoint.dimensions.max_source_tokens,
+            vocabulary=original.dimensions.target_vocabulary,
             languages=requested_languages(checkpoint, tokenizer),
         )
         original.weights.release()  # the graphs hold the weights now

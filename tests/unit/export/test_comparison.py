@@ -9,6 +9,7 @@ import pytest
 from dragoman.bundle.languages import NO_LANGUAGE_TOKENS, LanguageTokens
 from dragoman.bundle.manifest import VerificationCase
 from dragoman.errors import VerificationError
+from dragoman.export.verification import comparison
 from dragoman.export.verification.answers import Answer, Answers, FloatArray, IntArray
 from dragoman.export.verification.comparison import Judge
 from dragoman.export.verification.corpus import Corpus
@@ -94,7 +95,8 @@ class Graphs:
 
 def _judge(original: Echo, *sentences: str, references: Sequence[Sequence[str]] | None = None) -> Judge:
     given = tuple(tuple(several) for several in references or [()] * len(sentences))
-    return Judge(lambda: original, Letters(), Corpus(sentences, given), DecodingOptions(beam_size=4), max_source_tokens=64)
+    options = DecodingOptions(beam_size=4)
+    return Judge(lambda: original, Letters(), Corpus(sentences, given), options, max_source_tokens=64, vocabulary=VOCABULARY)
 
 
 def _cases(judge: Judge, exported: Echo) -> list[VerificationCase]:
@@ -129,6 +131,16 @@ def test_the_original_is_run_once_for_all_lowerings() -> None:
     asked = len(original.batches)
     _cases(judge, Echo())
     assert len(original.batches) == asked
+
+
+def test_logits_of_a_large_vocabulary_are_computed_for_a_few_sentences_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "LOGITS_BYTES", 4 * VOCABULARY * 12)  # rows: greedy 12 sentences, beam 4 three
+    original, exported = Echo(), Echo()
+    cases = _cases(_judge(original, *WORDS), exported)
+    assert all(case.identical == case.sentences for case in cases)
+    assert len(WORDS) in exported.batches
+    together = [size for size in original.batches if size > 1]
+    assert together == [len(WORDS), 3, 3]
 
 
 def test_one_wrong_token_in_fp32_fails_the_export() -> None:
@@ -185,7 +197,8 @@ def test_the_original_is_opened_when_the_graphs_are_no_longer_needed() -> None:
         opened.append(Echo())
         return opened[-1]
 
-    judge = Judge(open_original, Letters(), Corpus(WORDS, ((),) * len(WORDS)), DecodingOptions(), max_source_tokens=64)
+    corpus = Corpus(WORDS, ((),) * len(WORDS))
+    judge = Judge(open_original, Letters(), corpus, DecodingOptions(), max_source_tokens=64, vocabulary=VOCABULARY)
     output = judge.run(Graphs(Echo()), "portable", lambda share: None)
     assert not opened
     assert list(judge.cases(output, lambda share: None))

@@ -11,7 +11,8 @@ import transformers
 from bundled_tokenizer import bundled_tokenizer
 
 from dragoman import native
-from dragoman.bundle.manifest import Lowering, Precision
+from dragoman.bundle.manifest import Alignment, Lowering, Precision
+from dragoman.export.calibration import alignment
 from dragoman.export.calibration.alignment import find_alignment
 from dragoman.export.checkpoint import read_checkpoint
 from dragoman.export.transformer.forced import aligning_heads
@@ -131,6 +132,28 @@ def test_heads_that_align_are_found_on_real_text(tmp_path: Path) -> None:
     assert found.agreement is not None
     assert found.agreement > 0.8
     assert found.links >= 20
+
+
+def test_heads_are_the_same_where_a_large_vocabulary_is_scored_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = read_checkpoint(REFERENCE_MODEL)
+    tokenizer = bundled_tokenizer(checkpoint, tmp_path)
+    sources = [tokenizer.encode(text) for text in bundled_corpus().sentences[:4]]
+    sizes: list[int] = []
+    checkpoint.model.output.register_forward_pre_hook(lambda _module, given: sizes.append(len(given[0])))
+
+    def found() -> Alignment:
+        silent = frozenset({checkpoint.tokens.eos})
+        given = (checkpoint.model, checkpoint.tokens, sources, checkpoint.generation)
+        return find_alignment(*given, silent=silent, advance=lambda _share: None)
+
+    whole = found()
+    assert max(sizes) > 50
+    sizes.clear()
+    monkeypatch.setattr(alignment, "LOGITS_BYTES", 4 * checkpoint.model.choices * 7)
+    assert found() == whole
+    assert max(sizes) == 7
 
 
 def test_without_text_the_heads_of_the_layer_in_the_middle_align() -> None:

@@ -20,7 +20,8 @@ from dragoman.export.verification import exported as exported_module
 from dragoman.export.verification import forced as forced_module
 from dragoman.export.verification import sessions
 from dragoman.export.verification.eager import EagerModel
-from dragoman.export.verification.exported import GraphModel
+from dragoman.export.verification.exported import GraphModel, stepper_of
+from dragoman.export.verification.native_stepper import NativeStepper
 from dragoman.export.verification.original import HuggingFaceModel
 from dragoman.serving.engine import Engine, EngineLimits
 from dragoman.serving.in_process import LoadedModel, model_facts
@@ -102,6 +103,20 @@ def test_the_steps_and_whole_targets_are_never_open_together(tiny_fp32: Exported
         assert len(alive) == 2
         graphs.scored([5, 6, checkpoint.tokens.eos], answer)
         assert len(alive) == 2  # each holds the weights that it reads
+
+
+@needs_operators
+def test_slots_of_rows_that_have_left_are_given_up(tiny_fp32: Exported) -> None:
+    roles = [tiny_fp32.graph(role, "native") for role in ("encoder", "decoder")]
+    stepper = stepper_of(tiny_fp32.directory, *roles)
+    assert isinstance(stepper, NativeStepper)
+    every, alone = np.arange(3), np.array([1])
+    stepper.start([[5, 6, 0], [7, 8, 0], [9, 0]])
+    for position in range(3):
+        stepper.step(np.full((3, 1), 5), np.full(3, position), every, np.zeros((3, 1), np.int64), 1)
+    assert stepper.slots == 9
+    stepper.step(np.full((1, 1), 5), np.array([3]), alone, np.zeros((1, 1), np.int64), 1)
+    assert stepper.slots == 4
 
 
 @needs_operators

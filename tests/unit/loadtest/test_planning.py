@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from dragoman.loadtest.result import RunInfo, RunResult
 from dragoman.loadtest.scraper import ServerSample
 from dragoman.loadtest.slo import parse_objectives
 from dragoman.loadtest.tally import Slice, Tally
+from shown_commands import shown_commands
 
 BASE_S, ROW_S, LENGTH, OVERHEAD_S = 0.002, 0.0005, 10, 0.004
 
@@ -177,6 +179,11 @@ class TestCommand:
 
     def test_too_few_replicas_are_exit_code_1(self, report: str) -> None:
         assert main(["plan", report, "--rate", "2000/s", "--slo", "p99<100ms", "--replicas", "1"]) == 1
+
+    @pytest.mark.parametrize("line", shown_commands(("plan",), ("README.md", "docs/capacity.md")))
+    def test_a_plan_is_made_as_it_is_shown(self, report: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(Path(report).parent)
+        assert main(shlex.split(line)[1:]) == 0
 
     def test_nothing_to_plan_for_is_impossible_usage(self, report: str) -> None:
         assert main(["plan", report, "--rate", "2000/s"]) == 2

@@ -38,6 +38,8 @@ CLEARER = 2.0
 MOST_HEADS = 8
 FEWEST_LINKS = 20
 """With fewer a choice would mean nothing."""
+LOGITS_BYTES = 32 << 20
+"""Of the rows that are scored at a time: one row of a large vocabulary takes a megabyte."""
 
 Floats = NDArray[np.float32]
 
@@ -108,9 +110,17 @@ def _forced(
     positions = torch.arange(fed.shape[1], dtype=torch.int32)[None]
     step = Step(positions, lengths, operators)
     hidden, _ = model.decoder(model.target_embedding, fed, memories, [None] * len(memories), step)
-    log_probs = model.output(hidden).float().log_softmax(-1)
-    of_answer = log_probs[:, torch.arange(len(answer)), torch.tensor(answer)]
-    return of_answer, np.stack([weights[0].float().numpy() for weights in operators.weights])
+    of_answer = _log_probs(model, hidden.flatten(0, 1), torch.tensor(answer).repeat(len(sources)))
+    weights = np.stack([weights[0].float().numpy() for weights in operators.weights])
+    return of_answer.reshape(len(sources), -1), weights
+
+
+def _log_probs(model: Transformer, hidden: Tensor, tokens: Tensor) -> Tensor:
+    """Of each row's own token (rows,): hidden (rows, d_model), tokens (rows,). All logits are never in memory."""
+    most = max(1, LOGITS_BYTES // (4 * model.choices))
+    pieces = [slice(start, start + most) for start in range(0, len(hidden), most)]
+    logits = ((model.output(hidden[piece]).float(), tokens[piece, None]) for piece in pieces)
+    return torch.cat([some.log_softmax(-1).gather(1, theirs)[:, 0] for some, theirs in logits])
 
 
 class _Listener(TargetOperators):

@@ -32,6 +32,8 @@ ALONE = 4
 """Sentences that are also decoded one at a time, without padding."""
 FORCED = 4
 """Sentences whose tokens are forced, to compare log-probabilities step by step."""
+LOGITS_BYTES = 64 << 20
+"""Of a step's logits for all rows of the original: its beam search has several copies of them in memory at once."""
 TIE = 5e-5
 """Two log-probabilities closer than this are equal in fp32: which one wins is a matter of rounding."""
 
@@ -89,9 +91,10 @@ class Judge:
         generation: DecodingOptions,
         max_source_tokens: int,
         *,
+        vocabulary: int,
         languages: LanguageResolver | None = None,
     ) -> None:
-        self._open_original, self._tokenizer = open_original, tokenizer
+        self._open_original, self._tokenizer, self._vocabulary = open_original, tokenizer, vocabulary
         self._opened: Original | None = None
         self._sentences = len(corpus.sentences)
         verified = VerifiedLanguages(tokenizer, languages or LanguageResolver())
@@ -189,7 +192,10 @@ class Judge:
         """The original's output; each sentence is run in the same batch for every lowering, and only once."""
         key = (name, hash(tuple(source.ids for source in chunk)))
         if key not in self._outputs:
-            self._outputs[key] = self.original.generate([source.ids for source in chunk], options)
+            most = max(1, LOGITS_BYTES // (4 * self._vocabulary * options.beam_size))
+            batches = [chunk[start : start + most] for start in range(0, len(chunk), most)]
+            outputs = [self.original.generate([source.ids for source in batch], options) for batch in batches]
+            self._outputs[key] = [tokens for output in outputs for tokens in output]
         return self._outputs[key]
 
     def _quality(self, pairs: Sequence[Pair]) -> tuple[tuple[float, float], float]:

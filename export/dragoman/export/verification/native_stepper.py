@@ -1,4 +1,4 @@
-"""The graphs with custom operators, run without optimisations: every step takes new KV slots, and none is ever freed."""
+"""The graphs with custom operators, run without optimisations: every step has its KV slots in a new array."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class NativeStepper:
         self._slots = np.zeros((0, 0), np.int32)  # (rows, positions)
         self._starts, self._lengths = np.zeros((2, 0), np.int32)
 
+    @property
+    def slots(self) -> int:
+        """How many KV slots the targets so far take."""
+        return self._own.shape[1]
+
     def start(self, sources: Sequence[Sequence[int]], shortlist: int = 0) -> None:
         self._shortlist = shortlist
         lengths = np.array([len(source) for source in sources], np.int32)
@@ -48,9 +53,7 @@ class NativeStepper:
         # At the first step there is one past row a group; afterwards there is one for each of its beams.
         first = self._slots.shape[1] == 0
         past = np.repeat(groups, width) if first else (groups[:, None] * width + parents).reshape(-1)
-        new = np.arange(rows, dtype=np.int32) + np.int32(self._own.shape[1])
-        self._slots = np.concatenate([self._slots[past], new[:, None]], axis=1)
-        self._own = np.concatenate([self._own, np.zeros((len(self._own), rows, self._own.shape[2]), np.float32)], axis=1)
+        self._add_slots(past)
         self._starts, self._lengths = self._starts[groups], self._lengths[groups]
         feed: dict[str, NDArray[np.generic]] = (
             {} if not self._takes_lists else {"shortlists": np.full(len(groups), self._shortlist, np.int32)}
@@ -69,6 +72,18 @@ class NativeStepper:
                 "scored_tokens": np.zeros((rows, 0), np.int64),
             }
         )
+
+    def _add_slots(self, past: IntArray) -> None:
+        """Another slot for each row, which goes on with row `past`; slots that no row looks at any more are left out."""
+        used, places = np.unique(self._slots[past], return_inverse=True)
+        layers, _, size = self._own.shape
+        own = np.empty((layers, len(used) + len(past), size), np.float32)
+        own[:, len(used) :] = 0.0
+        for layer, slots in zip(self._own, own, strict=True):
+            slots[: len(used)] = layer[used]
+        new = np.arange(len(used), own.shape[1])
+        self._slots = np.column_stack([places.reshape(len(past), -1), new]).astype(np.int32)
+        self._own = own
 
     def _run(self, feed: dict[str, NDArray[np.generic]]) -> TopTokens:
         binding = self._decoder.io_binding()
