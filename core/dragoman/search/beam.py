@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +12,9 @@ import numpy.typing as npt
 from dragoman.search.batch import SearchBatch
 from dragoman.search.constraints import Ids, Scores
 from dragoman.search.hypothesis import Hypothesis, common_beginning
-from dragoman.search.initial_state import NO_TOKEN, TokenIds
+from dragoman.search.initial_state import TokenIds
 from dragoman.search.phrase_table import Words
+from dragoman.search.phrase_trackers import PhraseTrackers
 from dragoman.search.phrases import Candidate, PhraseTracker
 
 __all__ = ["BeamBatch"]
@@ -22,14 +22,9 @@ __all__ = ["BeamBatch"]
 _NEVER = np.float32(-1.0e9)
 """Marks what must not win; finite, so that it can be added and compared."""
 
-_SCORED_TOGETHER = 4
-"""Scored tokens come in multiples of this, so that steps have few shapes."""
-
 _LONGER = 3
 """Tokens that a row with all phrases may have more than the best that has ended. Of the first 800 sentences of Tatoeba with
 three terms this gives the best BLEU; waiting for all rows costs a quarter more steps, and 3.6 points."""
-
-_NONE: Mapping[int, list[Candidate]] = {}
 
 _TABLE = 64
 """Lengths that the table of length penalties has to begin with."""
@@ -73,10 +68,8 @@ class BeamBatch(SearchBatch):
         self._divisor = np.ones((sequences, _TABLE), np.float32)  # length penalty by the number of tokens generated
         self._ended: list[list[_Ended]] = []  # best first, at most `width`
         self._full = 0  # sequences that have all the hypotheses they need
-        self._trackers: list[PhraseTracker | None] = []  # of sequences with phrases that must occur
-        self._lists += (self._ended, self._trackers)
-        self._with_phrases = 0  # sequences that have some
-        self._scored_columns = 0  # columns behind the candidates
+        self._phrases = PhraseTrackers(width)
+        self._lists += (self._ended, self._phrases.listed)
         self._shrinks = 1.0  # the most that a length penalty makes of a score: a negative one multiplies
 
     def hypotheses(self, sequence: int) -> tuple[Hypothesis, ...]:
@@ -111,36 +104,23 @@ class BeamBatch(SearchBatch):
         else:
             self._divisor[sequence, :longest] = _penalties(options.length_penalty, longest)
         self._ended.append([])
-        self._trackers.append(PhraseTracker(options, self._ends, self.width, self._words) if options.must_occur else None)
-        self._with_phrases += bool(options.must_occur)
+        self._phrases.append(PhraseTracker(options, self._ends, self.width, self._words) if options.must_occur else None)
         self._shrinks = max(self._shrinks, options.max_length ** max(-options.length_penalty, 0.0))
 
     def leave(self, sequence: int) -> None:
         self._full -= int(self._floor[sequence] != _NEVER)
-        self._with_phrases -= self._trackers[sequence] is not None
+        self._phrases.count -= self._phrases.listed[sequence] is not None
         super().leave(sequence)
 
     def scored_tokens(self) -> Ids | None:
-        self._scored_columns = 0
-        if not self._with_phrases:
-            return None
-        wanted = [(at, tracker.scored_tokens()) for at, tracker in enumerate(self._trackers) if tracker is not None]
-        most = max(len(tokens) for _, rows in wanted for tokens in rows)
-        self._scored_columns = -(-most // _SCORED_TOGETHER) * _SCORED_TOGETHER
-        if not self._scored_columns:
-            return None
-        scored = np.full((self._count, self.width, self._scored_columns), NO_TOKEN, np.int64)
-        for at, rows in wanted:
-            for row, tokens in zip(scored[at], rows, strict=True):
-                row[: len(tokens)] = tokens
-        return scored
+        return self._phrases.scored_tokens()
 
     def _is_individual(self, sequence: int) -> bool:
         return bool(self._options[sequence].must_occur) or super()._is_individual(sequence)
 
     def _feed(self, sequence: int) -> None:
         super()._feed(sequence)
-        if (tracker := self._trackers[sequence]) is not None:
+        if (tracker := self._phrases.listed[sequence]) is not None:
             tracker.feed(self._history[sequence][0][-1])
 
     def _catch_up(self) -> None:
@@ -151,11 +131,28 @@ class BeamBatch(SearchBatch):
 
     def _choose(self, live: slice | Ids, tokens: Ids, scores: Scores, log_probs: Scores) -> list[int]:  # noqa: ARG002
         over = self._length[live] + 1 == self._limit[live]  # (live,)
-        constrained = self._constrained_choices(live, tokens, scores) if self._with_phrases else {}
-        any_ended = self._take(live, self._best(live, tokens, scores), over.tolist(), constrained)
+        if self._phrases.count:
+            any_ended = self._take_each_kind(self._every[live], tokens, scores, over)
+        else:
+            any_ended = self._take(live, self._best(live, tokens, scores), over.tolist())
         if not any_ended and not self._full and self._scores[live, 0].min() > _NEVER / self._shrinks:
             return []  # none has all the hypotheses that it needs: none can be done
         return self._done(live, ~over)
+
+    def _take_each_kind(self, sequences: Ids, tokens: Ids, scores: Scores, over: npt.NDArray[np.bool_]) -> bool:
+        """`_take` for sequences with phrases and for those without."""
+        trackers = self._phrases.listed
+        has_phrases = np.array([trackers[sequence] is not None for sequence in sequences.tolist()])
+        if has_phrases.all():
+            return self._take_constrained(sequences, tokens, scores, over.tolist())
+        plain = sequences[~has_phrases]
+        any_ended = self._take(
+            plain, self._best(plain, tokens[~has_phrases], scores[~has_phrases]), over[~has_phrases].tolist()
+        )
+        if has_phrases.any():
+            each = has_phrases.nonzero()[0]
+            any_ended |= self._take_constrained(sequences[each], tokens[each], scores[each], over[each].tolist())
+        return any_ended
 
     def _go_on(self, tokens: Ids, log_probs: Scores) -> list[int] | None:
         live = slice(0, self._count)
@@ -176,20 +173,7 @@ class BeamBatch(SearchBatch):
         best_tokens = tokens.take(best)
         return _Best(sums.take(best), rows, best_tokens, best_tokens.tolist())
 
-    def _constrained_choices(self, live: slice | Ids, tokens: Ids, scores: Scores) -> dict[int, list[Candidate]]:
-        """By its place in `live`: what may continue each sequence with phrases, best first."""
-        found, behind = {}, tokens.shape[-1] - self._scored_columns
-        sums = scores + self._scores[live][:, :, None]
-        for at, sequence in enumerate(self._every[live].tolist()):
-            if (tracker := self._trackers[sequence]) is not None:
-                need = min(int(self._need[sequence]), behind)  # others of the batch may need more
-                own = sums[at]
-                found[at] = tracker.candidates(tokens[at, :, :need], own[:, :need], own[:, behind:], float(_NEVER / 2))
-        return found
-
-    def _take(
-        self, live: slice | Ids, best: _Best, over: list[bool], constrained: Mapping[int, list[Candidate]] = _NONE
-    ) -> bool:
+    def _take(self, live: slice | Ids, best: _Best, over: list[bool]) -> bool:
         """Replace the rows by the best continuations except those that end (in a sequence that is `over`, all); whether any
         ended.
         """
@@ -199,9 +183,7 @@ class BeamBatch(SearchBatch):
         self._fed[live] = best.ids[:, :width]
         sequences = self._every[live].tolist()
         for at, (sequence, rows, tokens) in enumerate(zip(sequences, best.rows.tolist(), best.tokens, strict=True)):
-            if at in constrained:
-                any_ended |= self._take_constrained(sequence, constrained[at], over[at])
-            elif over[at] or not self._ends.isdisjoint(tokens):
+            if over[at] or not self._ends.isdisjoint(tokens):
                 any_ended = True
                 self._go_on_without_ended(sequence, best.sums[at], rows, tokens, over[at])
             else:
@@ -209,38 +191,36 @@ class BeamBatch(SearchBatch):
         self._length[live] += 1
         return any_ended
 
-    def _take_constrained(self, sequence: int, candidates: list[Candidate], over: bool) -> bool:
-        """Candidates with all phrases may end as usual; those without may end only if there is no other candidate."""
-        tracker, width = self._trackers[sequence], self.width
-        if tracker is None:
-            raise RuntimeError("the sequence has no phrases")
-        most, ends = tracker.most, self._ends
-        whole = [one for one in candidates if one[3] == most]
-        ending = [one for one in whole[:width] if over or one[2] in ends]
-        if over and not ending and not self._ended[sequence]:
-            fullest = max((bank for _, _, _, bank in candidates), default=0)
-            ending = [one for one in candidates if one[3] == fullest][:width]
-        if ending:
-            self._end(sequence, [(np.float32(score), row, token) for score, row, token, _ in ending])
-        chosen = tracker.kept(candidates)
-        if not chosen:  # everything is forbidden
-            chosen = [(float(_NEVER), 0, self._history[sequence][0][-1], 0)]
-        chosen += [(float(_NEVER), *chosen[-1][1:])] * (width - len(chosen))
-        tracker.go_on(chosen)
-        parents, tokens = [row for _, row, _, _ in chosen], [token for _, _, token, _ in chosen]
-        self._scores[sequence] = [score for score, _, _, _ in chosen]
-        self._parents[sequence], self._fed[sequence] = parents, tokens
-        self._extend(sequence, parents, tokens)
-        if self._floor[sequence] != _NEVER and not self._may_improve(sequence, chosen):
-            self._stops[sequence] = True
-        return bool(ending)
+    def _take_constrained(self, live: Ids, tokens: Ids, scores: Scores, over: list[bool]) -> bool:
+        """`_take` for sequences with phrases."""
+        sequences, any_ended = live.tolist(), False
+        sums, need = scores + self._scores[live][:, :, None], self._need[live].tolist()
+        unordered = [self._rules[sequence] is not None for sequence in sequences]
+        found = self._phrases.candidates(sequences, tokens, sums, need=need, unordered=unordered, dead=float(_NEVER / 2))
+        next_rows: list[list[Candidate]] = []
+        for sequence, (tracker, candidates), is_over in zip(sequences, found, over, strict=True):
+            if ending := tracker.ending(candidates, over=is_over, has_some=bool(self._ended[sequence])):
+                any_ended = True
+                self._end(sequence, [(np.float32(score), row, token) for score, row, token, _ in ending])
+            # What is left where everything is forbidden goes on with the same tokens.
+            chosen = tracker.kept(candidates) or [(float(_NEVER), 0, self._history[sequence][0][-1], 0)]
+            chosen += [(float(_NEVER), *chosen[-1][1:])] * (self.width - len(chosen))
+            tracker.go_on(chosen)
+            self._extend(sequence, [one[1] for one in chosen], [one[2] for one in chosen])
+            if self._floor[sequence] != _NEVER and not self._may_improve(sequence, tracker, chosen):
+                self._stops[sequence] = True
+            next_rows.append(chosen)
+        table = np.array(next_rows)  # (sequences, width, 4): 64 bits hold a score and a token exactly
+        self._scores[live], self._parents[live], self._fed[live] = table[..., 0], table[..., 1], table[..., 2]
+        self._length[live] += 1
+        return any_ended
 
-    def _may_improve(self, sequence: int, rows: list[Candidate]) -> bool:
+    def _may_improve(self, sequence: int, tracker: PhraseTracker, rows: list[Candidate]) -> bool:
         """Whether a row of a sequence with phrases may still beat the hypotheses that have ended; rows that lack phrases
         have higher scores, and are not waited for beyond the length of the best of these.
         """
-        tracker, options = self._trackers[sequence], self._options[sequence]
-        if tracker is None or options.early_stopping == "never":
+        options = self._options[sequence]
+        if options.early_stopping == "never":
             return True
         length = len(self._history[sequence][0]) - 1
         room = len(self._ended[sequence][0].tokens) + _LONGER - length

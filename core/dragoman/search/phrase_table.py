@@ -31,6 +31,8 @@ _Flags = npt.NDArray[np.bool_]
 _Begun = tuple[int, int, int]  # phrase, alternative, number of its tokens
 _count = operator.itemgetter(2)
 
+_NO_TOKEN = -1
+
 _BEGUN_AGAIN = 64
 """Limit for a row, besides each alternative once: an alternative that repeats itself (7 7 7 7) can be begun once for each of
 its tokens. If there are more, the most advanced are kept."""
@@ -61,16 +63,17 @@ class Words(Protocol):
 class RowState:
     """The state of a row: the phrases that it contains, and those that its last tokens begin."""
 
-    __slots__ = ("bank", "begun", "had", "last", "met", "wanted")
+    __slots__ = ("bank", "begun", "had", "last", "met", "relevant", "wanted")
 
-    def __init__(self, met: int, had: int, begun: dict[int, list[_Begun]], last: int) -> None:
+    def __init__(self, met: int, had: int, begun: dict[int, list[_Begun]], last: int, relevant: frozenset[int]) -> None:
         self.met = met  # a bit for each phrase
         self.had = had  # tokens of these phrases
         self.begun = begun  # by the token that they go on with
         self.last = last  # the bit of a term that its last token completes, if that could become a longer word
+        self.relevant = relevant  # tokens after which something else follows than after most
         self.bank = had if last or not begun else had + max(one[2] for many in begun.values() for one in many)
         """How many phrase tokens it has."""
-        self.wanted: dict[bool, Wanted] = {}  # once it was asked for
+        self.wanted: list[Wanted | None] = [None, None]  # outside and within a word, once it was asked for
 
 
 class Wanted:
@@ -78,9 +81,19 @@ class Wanted:
 
     def __init__(self, banks: dict[int, int], ends: frozenset[int]) -> None:
         """`banks`: the one that each token leads to."""
-        self.tokens: Ids = np.array(list(banks), np.int64)  # (any number)
+        self.banks = banks
         self.listed = list(banks.items())
+        self.ends = not ends.isdisjoint(banks)
+        """Whether one of them ends a row."""
         self._ends = ends
+        self._padded: Ids | None = None
+
+    def padded(self, columns: int) -> Ids:
+        """The tokens, and -1 behind them: (columns,)."""
+        if self._padded is None or len(self._padded) != columns:
+            tokens = [token for token, _ in self.listed]
+            self._padded = np.array(tokens + [_NO_TOKEN] * (columns - len(tokens)), np.int64)
+        return self._padded
 
     @functools.cached_property
     def alike(self) -> _Flags:
@@ -111,7 +124,7 @@ class PhraseTable:
         self._phrases, self._ends, self._words = (*phrases, *terms), ends, words
         self._edges = [[(False, False)] * len(alternatives) for alternatives in phrases]
         if words is not None:
-            self._edges += [[words.edges(tokens) for tokens in alternatives] for alternatives in terms]
+            self._edges += [[_edges(words, tokens) for tokens in alternatives] for alternatives in terms]
         self._most_begun = _BEGUN_AGAIN + sum(map(len, self._phrases))
         self._weights = [max(map(len, alternatives)) for alternatives in self._phrases]
         self.most = sum(self._weights)
@@ -124,11 +137,10 @@ class PhraseTable:
                 self._begins[tokens[0]] |= 1 << phrase
         self._firsts = [[self._begun_by(token, in_word) for token in self._beginning] for in_word in (False, True)]
         self._signs = words.signs if words is not None and terms else ()
-        self.noted = frozenset((*self._begins, *self._signs, *ends))
-        """Tokens after which something may follow in any state that does not follow after others."""
-        self.start = RowState(0, 0, {}, 0)
         self._next: dict[tuple[RowState, int, bool], RowState] = {}
         self._states: dict[tuple[int, tuple[_Begun, ...], int], RowState] = {}
+        self._beginning_missing: dict[int, frozenset[int]] = {}
+        self.start = self._state(0, 0, [], 0)
         self._most_kept = max(_KEPT_TOKENS // sum(map(len, self._phrases)), _KEPT)
 
     def next(self, state: RowState, token: int, in_word: bool = False) -> RowState:
@@ -141,6 +153,7 @@ class PhraseTable:
             if len(self._next) >= self._most_kept:
                 self._next.clear()
                 self._states.clear()
+                self._beginning_missing.clear()
             found = self._next[key] = self._state(*self._after(state, token, in_word))
         return found
 
@@ -151,27 +164,27 @@ class PhraseTable:
             by_token: dict[int, list[_Begun]] = {}
             for one in begun:
                 by_token.setdefault(self._phrases[one[0]][one[1]][one[2]], []).append(one)
-            found = self._states[key] = RowState(met, had, by_token, last)
+            relevant = self._begins_missing(met)
+            if by_token or last:
+                relevant = relevant.union(by_token, self._signs if last else ())
+            found = self._states[key] = RowState(met, had, by_token, last, relevant)
         return found
 
-    def is_relevant(self, state: RowState, token: int) -> bool:
-        """Whether this token changes the state otherwise than most tokens do."""
-        return (
-            token in state.begun
-            or bool(self._begins.get(token, 0) & ~state.met)
-            or token in self._ends
-            or (state.last > 0 and token in self._signs)
-        )
+    def _begins_missing(self, met: int) -> frozenset[int]:
+        """Tokens with which phrases begin that are not met, and those that end a row."""
+        found = self._beginning_missing.get(met)
+        if found is None:
+            begin = (token for token, phrases in self._begins.items() if phrases & ~met)
+            found = self._beginning_missing[met] = self._ends.union(begin)
+        return found
 
     def goes_on(self, token: int) -> bool:
         """Whether a token behind a term makes it a longer word."""
         return self._words is not None and token not in self._ends and self._words.goes_on(token)
 
     def wanted(self, state: RowState, in_word: bool) -> Wanted:
-        """The tokens that continue the phrases that were begun, or else begin others. A row within a term may also end its
-        word.
-        """
-        found = state.wanted.get(in_word)
+        """A phrase that was begun is gone on with; only otherwise others are begun. A row with a term can end its word."""
+        found = state.wanted[in_word]
         if found is None:
             found = state.wanted[in_word] = Wanted(self._banks(state, in_word), self._ends)
         return found
@@ -235,6 +248,12 @@ class PhraseTable:
 
     def _furthest(self, begun: list[_Begun]) -> list[_Begun]:
         return sorted(begun if len(begun) <= self._most_begun else heapq.nlargest(self._most_begun, begun, key=_count))
+
+
+@functools.lru_cache(maxsize=4096)
+def _edges(words: Words, tokens: tuple[int, ...]) -> tuple[bool, bool]:
+    """The terms of a glossary come again."""
+    return words.edges(tokens)
 
 
 @functools.lru_cache(maxsize=64)

@@ -5,8 +5,8 @@ phrases are candidates of every row, however improbable. The beam keeps the best
 with every step, and shares its other places among the banks in turn, best rows first: rows that reach a phrase where the
 model would generate it by itself survive beside rows that contain it early.
 
-A beam has a few dozen candidates, for which plain lists are faster than numpy. If a row has very many wanted tokens, most
-are dropped early: of those that lead to one bank, a row can place no more than the beam has rows.
+A beam has a few dozen candidates, for which a call of numpy costs more than plain lists. Candidates that can't have a place
+are left out before anything is made of them: of those of a row that lead to one bank it can place no more than the beam has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dragoman.search.constraints import Ids, Scores
+from dragoman.search.constraints import Scores
 from dragoman.search.options import DecodingOptions
 from dragoman.search.phrase_table import PhraseTable, Wanted, Words, phrase_table
 
@@ -26,7 +26,10 @@ __all__ = ["Candidate", "PhraseTracker"]
 Candidate = tuple[float, int, int, int]
 """A row of the last step with one more token: score, row, token, bank. A plain tuple: most are made only to be dropped."""
 
-_score = operator.itemgetter(0)
+_score, _bank = operator.itemgetter(0), operator.itemgetter(3)
+
+_FEW = 32
+"""So many wanted tokens of a row are looked at one by one, or as many as the beam is wide."""
 
 
 class PhraseTracker:
@@ -37,51 +40,71 @@ class PhraseTracker:
         self._ends, self._width, self._words = ends, width, words if options.terms else None
         self._rows = [self._table.start] * width
         self._in_word = [False] * width
+        self._few = max(_FEW, width)
         self._wanted: list[Wanted] = []  # by each row, in the step that is being done
+        self._may_end = False  # whether an end token is among the candidates of this step
 
-    def scored_tokens(self) -> list[Ids]:
-        """Of each row, the tokens whose log-probabilities the next step must give, however low they are."""
+    def wanted(self) -> list[Wanted]:
+        """Of each row the tokens whose log-probabilities the next step must give, however low they are."""
         table = self._table
-        self._wanted = [table.wanted(state, within) for state, within in zip(self._rows, self._in_word, strict=True)]
-        return [wanted.tokens for wanted in self._wanted]
+        self._wanted = [
+            state.wanted[within] or table.wanted(state, within)
+            for state, within in zip(self._rows, self._in_word, strict=True)
+        ]
+        return self._wanted
 
-    def candidates(self, tokens: Ids, scores: Scores, scored: Scores, dead: float) -> list[Candidate]:
-        """Best first: `tokens` and `scores` (rows, any number) of the rows that may be continued.
+    def candidates(
+        self,
+        tokens: Sequence[Sequence[int]],
+        scores: Sequence[Sequence[float]],
+        scored: Iterable[Sequence[float] | Scores],
+        dead: float,
+        *,
+        in_order: bool = True,
+    ) -> list[Candidate]:
+        """Best first: `tokens` and `scores` (rows, any number) of the rows that may be continued; `in_order`: best first.
 
-        `scored` (rows, any number): scores of the `scored_tokens`, which may be among the others, too.
+        `scored` (rows, any number): scores of the `wanted` tokens, which may be among the others, too.
         """
-        found, few = list[Candidate](), scored.shape[1] <= 2 * self._width
-        every_sum = scored.tolist() if few else []
-        for row, (next_tokens, sums, wanted) in enumerate(zip(tokens.tolist(), scores.tolist(), self._wanted, strict=True)):
-            seen = self._add_best(found, row, next_tokens, sums, dead)
-            likely = zip(wanted.listed, every_sum[row]) if few else self._likely(wanted, scored[row])  # noqa: B905
-            found += [(score, row, *one) for one, score in likely if score > dead and one[0] not in seen]
+        found, ends, self._may_end = list[Candidate](), self._ends, False
+        for row, (next_tokens, sums, wanted, own) in enumerate(zip(tokens, scores, self._wanted, scored, strict=True)):
+            most = self._width if in_order else len(next_tokens)
+            seen = self._add_best(found, row, zip(next_tokens, sums, strict=True), dead, most)
+            likely = zip(wanted.listed, own) if len(wanted.listed) <= self._few else self._likely(wanted, own)  # noqa: B905
+            self._may_end = self._may_end or wanted.ends or not ends.isdisjoint(seen)
+            if seen:
+                found += [(score, row, token, bank) for (token, bank), score in likely if score > dead and token not in seen]
+            else:
+                found += [(score, row, token, bank) for (token, bank), score in likely if score > dead]
         found.sort(key=_score, reverse=True)  # stable: of equal ones the lower row, and its better token
         return found
 
-    def _add_best(self, found: list[Candidate], row: int, tokens: list[int], scores: list[float], dead: float) -> set[int]:
-        """Add what the model would generate by itself, and those of its tokens that begin or continue phrases."""
-        table, state, in_word, seen = self._table, self._rows[row], self._in_word[row], set[int]()
-        noted, going_on, bank, ends_term = table.noted, state.begun, state.had, state.last > 0
-        for token, score in zip(tokens, scores, strict=True):
+    def _add_best(
+        self, found: list[Candidate], row: int, best: Iterable[tuple[int, float]], dead: float, most: int
+    ) -> set[int]:
+        """What the model would generate itself: `most` that are none of a phrase's tokens; those that are, returned, all."""
+        state, seen = self._rows[row], set[int]()
+        relevant, bank, ends_term, banks = state.relevant, state.had, state.last > 0, self._wanted[row].banks
+        for token, score in best:
             if score <= dead:
                 continue
-            if (token in noted or token in going_on) and table.is_relevant(state, token):
+            if token in relevant:
                 if token not in seen:
                     seen.add(token)
-                    found.append((score, row, token, table.next(state, token, in_word).bank))
-            elif not (ends_term and table.goes_on(token)):
+                    led_to = banks[token] if token in banks else self._table.next(state, token, self._in_word[row]).bank
+                    found.append((score, row, token, led_to))
+            elif most and not (ends_term and self._table.goes_on(token)):
                 found.append((score, row, token, bank))
+                most -= 1
         return seen
 
-    def _likely(self, wanted: Wanted, scores: Scores) -> Iterable[tuple[tuple[int, int], float]]:
+    def _likely(self, wanted: Wanted, scores: Sequence[float] | Scores) -> Iterable[tuple[tuple[int, int], float]]:
         """Of very many tokens that bring a row further, those that the beam may have places for, with their scores."""
-        count, width, listed = len(wanted.tokens), self._width, wanted.listed
-        if count <= width:
-            return zip(listed, scores.tolist())  # noqa: B905 - shorter than the widest row's
-        scores = scores[:count]
+        listed, width = wanted.listed, self._width
+        scores = np.asarray(scores[: len(listed)], np.float32)
         alike = np.where(wanted.alike, scores, -np.inf)
-        at = ((alike >= np.partition(alike, count - width)[count - width]) | ~wanted.alike).nonzero()[0]
+        least = np.partition(alike, len(listed) - width)[len(listed) - width]
+        at = ((alike >= least) | ~wanted.alike).nonzero()[0]
         return zip([listed[one] for one in at.tolist()], scores[at].tolist(), strict=True)
 
     @property
@@ -89,48 +112,57 @@ class PhraseTracker:
         """The bank of rows that have everything."""
         return self._table.most
 
-    def kept(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The beam's next rows from `candidates`, both best first.
-
-        A row that lacks phrases although it is time to end is dropped: it could only append them to a complete sentence.
-        """
-        banks = self._banks(candidates, gives_up=True) or self._banks(candidates, gives_up=False)
-        if not banks:
+    def ending(self, candidates: Sequence[Candidate], *, over: bool, has_some: bool) -> list[Candidate]:
+        """Candidates with all phrases end as others do; without them they can't, until nothing else is left: where the
+        search is `over` and does not have some that have ended."""
+        ends, most, width = self._ends, self.most, self._width
+        if not (over or self._may_end):
             return []
-        chosen = [banks[max(banks)].pop(0)]
-        for heads in itertools.zip_longest(*banks.values()):
-            if len(chosen) == self._width:
-                break
-            some = sorted(filter(None, heads), key=_score, reverse=True)
-            chosen += some[: self._width - len(chosen)]
+        whole = list(itertools.islice((one for one in candidates if one[3] == most), width))
+        found = [one for one in whole if over or one[2] in ends]
+        if over and not found and not has_some:
+            fullest = max(map(_bank, candidates), default=0)
+            found = [one for one in candidates if one[3] == fullest][:width]
+        return found
+
+    def kept(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The beam's next rows, best first, of `candidates`, best first."""
+        going, width = self._going_on(candidates), self._width
+        if not going:
+            return []
+        turns = [list[Candidate]() for _ in range(width + 1)]  # the fullest bank has one more than the others
+        next_turn = {max(map(_bank, going)): 0}
+        first, second = turns[:2]
+        for one in going:
+            turn = next_turn.get(one[3], 1)
+            if turn <= width:
+                turns[turn].append(one)
+                next_turn[one[3]] = turn + 1
+                if first and len(second) == width - 1:  # every place is taken
+                    break
+        chosen = list(itertools.islice(itertools.chain.from_iterable(turns), width))
         chosen.sort(key=_score, reverse=True)
         return chosen
 
-    def _banks(self, candidates: Sequence[Candidate], *, gives_up: bool) -> dict[int, list[Candidate]]:
-        """The best candidates that do not end, by bank, best first; without the rows that `kept` drops."""
-        ends, width, most = self._ends, self._width, self.most
-        banks: dict[int, list[Candidate]] = {}
-        seen, late = set[int](), set[int]()
-        for one in candidates:
-            _, row, token, bank = one
-            if token in ends:
-                if gives_up and bank < most and row not in seen:  # its best token
-                    late.add(row)
-            elif row not in late:
-                held = banks.get(bank)
-                if held is None:
-                    banks[bank] = [one]
-                elif len(held) < width:
-                    held.append(one)
-            seen.add(row)
-        return banks
+    def _going_on(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Those that do not end.
+
+        A row without all phrases for which it is time to end is given up: it could only append them to a whole sentence.
+        """
+        ends, most = self._ends, self.most
+        if not self._may_end:
+            return candidates
+        best = {one[1]: one for one in reversed(candidates)}  # of each row
+        late = {row for row, (_, _, token, bank) in best.items() if token in ends and bank < most}
+        going = [one for one in candidates if one[2] not in ends]
+        return [one for one in going if one[1] not in late] or going if late else going
 
     def go_on(self, chosen: Sequence[Candidate]) -> None:
-        """Replace the rows by these."""
-        table, before, within = self._table, self._rows, self._in_word
+        """These are the rows now."""
+        table, before, within, words = self._table, self._rows, self._in_word, self._words
         self._rows = [table.next(before[row], token, within[row]) for _, row, token, _ in chosen]
-        if self._words is not None:
-            self._in_word = [self._words.is_open(token) for _, _, token, _ in chosen]
+        if words is not None:
+            self._in_word = [words.is_open(token) for _, _, token, _ in chosen]
 
     def feed(self, token: int) -> None:
         """Append a token of the prefix to all rows."""

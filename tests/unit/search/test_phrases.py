@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted_model import EOS, VOCABULARY, Decoding, Tokens, alone, logits
 
+import dragoman.search.phrases
 from dragoman.errors import InvalidRequest
 from dragoman.search import DecodingOptions, search_batch
-from dragoman.search.phrase_table import PhraseTable, Wanted
+from dragoman.search.phrase_table import PhraseTable
 from dragoman.search.phrases import PhraseTracker
 from pretend_words import WORDS, has_whole
 
@@ -140,10 +141,6 @@ def test_phrases_need_a_beam() -> None:
         DecodingOptions(phrases=(((1,),),))
 
 
-def every_wanted(tracker: PhraseTracker, wanted: Wanted, scores: np.ndarray) -> list:
-    return list(zip(wanted.listed, scores[: len(wanted.tokens)].tolist(), strict=True))
-
-
 many_phrases = st.lists(
     st.lists(st.lists(tokens, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple), min_size=5, max_size=12
 ).map(tuple)
@@ -158,18 +155,19 @@ def test_wanted_tokens_that_are_left_out_change_no_answer(
     options = DecodingOptions(beam_size=width, num_hypotheses=2, phrases=wanted, terms=terms, max_length=30)
     answers = alone(source, options)
     with monkeypatch.context() as patch:
-        patch.setattr(PhraseTracker, "_likely", every_wanted)
+        patch.setattr(dragoman.search.phrases, "_FEW", 0)
         assert alone(source, options) == answers
 
 
 def test_of_very_many_wanted_tokens_few_become_candidates() -> None:
     wanted = tuple(tuple((100 + 4 * phrase + which, 9) for which in range(4)) for phrase in range(64))
     tracker = PhraseTracker(DecodingOptions(beam_size=16, phrases=wanted), frozenset((EOS,)), 16, None)
-    scored = np.array([row.tolist() for row in tracker.scored_tokens()])
+    scored = np.array([row.padded(256).tolist() for row in tracker.wanted()])
     assert scored.shape == (16, 256)
     best = np.tile(np.arange(1, 9), (16, 1))
-    sums = np.random.default_rng(3).normal(-9, 2, (16, 8 + 256)).astype(np.float32)
-    candidates = tracker.candidates(best, sums[:, :8], sums[:, 8:], -1e9)
+    sums = -np.sort(-np.random.default_rng(3).normal(-9, 2, (16, 8 + 256)).astype(np.float32))
+    sums[:, 8:] = sums[:, :7:-1]
+    candidates = tracker.candidates(best.tolist(), sums[:, :8].tolist(), sums[:, 8:], -1e9)
     assert len(candidates) == 16 * (8 + 16)
     assert max(score for score, _, token, _ in candidates if token >= 100) == sums[:, 8:].max()
 
@@ -200,3 +198,15 @@ def test_states_are_not_kept_without_end() -> None:
     for token in rng.integers(1, 22, 5000).tolist():
         state = table.next(table.start if state.bank == table.most else state, token)
     assert len(table._states) <= 4096 // len(wanted)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-40, 0), st.integers(0, 3), st.integers(0, 9), st.integers(0, 5)), max_size=40))
+def test_the_fullest_bank_has_the_first_place_and_all_banks_share_the_others_in_turn(found: list) -> None:
+    candidates = sorted({one[0]: one for one in found}.values(), reverse=True)
+    tracker = PhraseTracker(DecodingOptions(beam_size=4, phrases=(((5,),),)), frozenset((EOS + 100,)), 4, None)
+    banks = {bank: [one for one in candidates if one[3] == bank] for *_, bank in candidates}
+    expected = [banks[max(banks)].pop(0)] if banks else []
+    while any(banks.values()) and len(expected) < 4:
+        expected += sorted((bank.pop(0) for bank in banks.values() if bank), reverse=True)
+    assert tracker.kept(candidates) == sorted(expected[:4], reverse=True)
