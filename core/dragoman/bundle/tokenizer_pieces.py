@@ -66,6 +66,20 @@ class PiecesTokenizer(BaseTokenizer):
     def text_of(self, ids: list[int]) -> str:
         return self._text([self._pieces.get(index, "") for index in ids])
 
+    def text_spans(self, ids: list[int]) -> list[Span]:
+        """sentencepiece knows them where it writes every piece, and each adds whole characters: nearly always."""
+        if not ids:
+            return []
+        found = self._target.decode([self._pieces.get(index, "") for index in ids], return_type="offset_mapping")
+        text, spans = found["text"], [tuple(span) for span in found["offsets"]]
+        ends = [0, *(end for _, end in spans)]
+        adds_each = len(spans) == len(ids) and all(
+            begin == ends[at] and text[begin:end].strip() for at, (begin, end) in enumerate(spans)
+        )
+        if adds_each and ends[-1] == len(text) and SPACE not in text and text == text.strip():
+            return spans
+        return super().text_spans(ids)
+
     def _text(self, pieces: list[str]) -> str:
         text: str = self._target.decode_pieces(pieces)
         # sentencepiece turns the mark of the pieces it knows into spaces, and leaves it in the others

@@ -120,3 +120,13 @@ def test_spans_of_many_tokens_are_found_from_few_at_a_time() -> None:
         assert len(spans) == len(text)
         assert spans[-1][1] == len(decode(list(text)))
     assert longest < 200
+
+
+@given(data=st.data())
+def test_spans_of_any_tokens_are_what_each_adds_to_the_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    if not hasattr(tokenizer, "text_of") or not hasattr(tokenizer, "text_spans"):
+        pytest.skip("this tokenizer is not decoded piece by piece")
+    written = [index for text in TEXTS for index in tokenizer.encode_target(text)]  # the mark of a space alone, too
+    ids = data.draw(st.lists(st.integers(5, 900) | st.sampled_from(written), max_size=12))
+    ids = [index for index in ids if index not in tokenizer.silent]
+    assert tokenizer.text_spans(ids) == spans_by_decoding(tokenizer.text_of, ids)
