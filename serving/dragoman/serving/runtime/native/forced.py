@@ -62,11 +62,6 @@ class _NativeReader:
         if has_input(self._session, "shortlists"):
             inputs["shortlists"] = np.array(self._encoded.shortlists or [0], np.int32)[:1]
         inputs |= {f"cross_{layer}": memory for layer, memory in enumerate(self._encoded.cross)}
-        binding = self._session.io_binding()
-        for name, array in inputs.items():  # where they lie: the graph writes to the cache
-            binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        for name in _OUTPUTS:
-            binding.bind_output(name)
-        self._session.run_with_iobinding(binding)
-        log_probs, alignment, best, best_log_probs = binding.copy_outputs_to_cpu()
+        # ONNX Runtime takes arrays where they lie, so that the graph writes to the cache.
+        log_probs, alignment, best, best_log_probs = self._session.run(_OUTPUTS, inputs)
         return ForcedPiece(log_probs, alignment, best[:, :candidates], best_log_probs[:, :candidates])
