@@ -2,9 +2,9 @@
 
 PAIRS.tsv has a source, a tab and its reference in each line. Terms are words of the references that their alignment links
 with one word of the source and no other, drawn from a seed: those that a glossary would ask for. In one process, without
-Triton. Prints the median of the ratios with their quartiles, how many terms translations have as whole words, their BLEU,
-and how many of the terms that are there stand where the translation looks at their source: without terms, as the search
-has put them, and as they are placed.
+Triton; reference cycles are collected as an engine process does it. Prints the median of the ratios with their quartiles,
+how many terms translations have as whole words, their BLEU, and how many of the terms that are there stand where the
+translation looks at their source: without terms, as the search has put them, and as they are placed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import sacrebleu
 from dragoman.search import DecodingOptions
 from dragoman.serving.engine import ForcedTarget, Forcing, Sequence
 from dragoman.serving.in_process import LoadedModel, open_model
+from dragoman.serving.process.loop import GarbageCollector
 from dragoman.serving.runtime.settings import RuntimeSettings
 from dragoman.serving.text.aligning import SpannedText, links_between
 from dragoman.serving.text.links import Link
@@ -52,6 +53,7 @@ class Run(NamedTuple):
     searched: list[str]
     placed: list[str]
     wall_s: float
+    cpu_s: float
     steps: int
 
 
@@ -125,7 +127,7 @@ def translate(model: LoadedModel, cases: Many[Case], kind: str | None = None) ->
         )
         for case in cases
     ]
-    began_s = time.perf_counter()
+    began_s, cpu_began_s = time.perf_counter(), time.process_time()
     model.run(sequences)
     if any(sequence.error is not None for sequence in sequences):
         raise RuntimeError("a sentence was not translated")
@@ -136,7 +138,14 @@ def translate(model: LoadedModel, cases: Many[Case], kind: str | None = None) ->
             PartTerms(case.source, case.terms).in_place(text, links_of(model, case.source, sequence.forced[0]))[0]
             for case, text, sequence in zip(cases, searched, sequences, strict=True)
         ]
-    return Run(searched, placed, time.perf_counter() - began_s, sum(sequence.steps for sequence in sequences))
+    wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_began_s
+    return Run(searched, placed, wall_s, cpu_s, sum(sequence.steps for sequence in sequences))
+
+
+def spread(ratios: list[float]) -> str:
+    """Their median and quartiles."""
+    low, middle, high = quantiles(ratios, n=4)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def hit_rate(cases: Many[Case], texts: list[str]) -> float:
@@ -176,16 +185,19 @@ def main() -> None:
     pairs, kind = read_pairs(arguments.pairs, arguments.sentences), "phrases" if arguments.phrases else "terms"
     machine = platform.processor() or platform.machine()
     print(f"{arguments.bundle}: {model.manifest.precision}, {arguments.rounds} rounds, {machine}")
-    print("| terms | sentences | time, ratio (quartiles) | steps, ratio | hit rate | BLEU | placed |\n" + "|---" * 7 + "|")
+    print("| terms | sentences | time, ratio (quartiles) | CPU time, ratio | steps, ratio | hit rate | BLEU | placed |")
+    print("|---" * 8 + "|")
+    collector = GarbageCollector()
     for count in TERMS:
         cases = cases_of(model, pairs, count)
         translate(model, cases), translate(model, cases, kind)
         rounds = [(translate(model, cases), translate(model, cases, kind)) for _ in range(arguments.rounds)]
-        low, middle, high = quantiles([constrained.wall_s / free.wall_s for free, constrained in rounds], n=4)
+        collector.run(at_rest=True)
         free, constrained = rounds[-1]
         texts, references = (free.searched, constrained.searched, constrained.placed), [[case.reference for case in cases]]
         columns = (
-            f"{middle:.2f} ({low:.2f} to {high:.2f})",
+            spread([constrained.wall_s / free.wall_s for free, constrained in rounds]),
+            spread([constrained.cpu_s / free.cpu_s for free, constrained in rounds]),
             f"{constrained.steps / free.steps:.2f}",
             ", ".join(f"{hit_rate(cases, each):.1%}" for each in texts),
             ", ".join(f"{sacrebleu.corpus_bleu(each, references).score:.1f}" for each in texts),
