@@ -52,7 +52,7 @@ class Part(NamedTuple):
     `decoding`: DecodingOptions of this part alone, which override those of the request. `restore` gets the translation;
     without it the translation itself is joined. It gets links only if `needs_links`, which costs forced decoding. `places`:
     where the part's characters are in the request's text; None if that is not needed. `terms`: words of the translation that
-    may have to be moved.
+    may have to be moved. `marks`: how many tags and placeholders are put back.
     """
 
     text: str
@@ -61,6 +61,7 @@ class Part(NamedTuple):
     restore: Restore | None = None
     places: Sequence[Run] = ()
     terms: PartTerms | None = None
+    marks: int = 0
 
     def options(self, of_request: DecodingOptions) -> DecodingOptions:
         """The options of this part's search."""

@@ -57,7 +57,7 @@ class Measure:
         return self._measured(piece) - self._around
 
     def note_part(self, characters: int) -> None:
-        """A part of so many characters is created, which takes as long as tokenising some of them."""
+        """A part is created, which takes as long as tokenising some of so many characters; a tag counts as one."""
         self._since_pause += characters + _PER_CALL
 
     def is_pause_due(self) -> bool:

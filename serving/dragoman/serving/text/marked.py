@@ -88,7 +88,7 @@ class MarkedBlock:
         may_swap = len({atom.raw for atom in stand_ins}) > 1
         restore = Restorer(text, own, stand_ins, write)
         needs_links = is_inside or may_swap or terms is not None
-        return Part(text, decoding, needs_links, restore, places, terms)
+        return Part(text, decoding, needs_links, restore, places, terms, marks=len(own) + len(stand_ins))
 
     def unchanged(self, start: int, end: int) -> Iterable[str]:
         """Tags and atoms stay where they stood: placing those of a long stretch would take long."""

@@ -99,7 +99,9 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             end = span[1]
             continue
         if measure.fits(text[slice(*span)]):
-            document.add(_gap(text, end, span[0], splitting), block.part(*span))
+            part = block.part(*span)
+            measure.note_part(part.marks)
+            document.add(_gap(text, end, span[0], splitting), part)
             end = span[1]
             continue
         if splitting.refuse_long:
@@ -111,8 +113,9 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             if piece is None or measure.is_pause_due():
                 yield
             if piece is not None:
-                measure.note_part(piece[1] - piece[0])
-                document.add(_gap(text, end, piece[0], splitting), block.part(*piece))
+                part = block.part(*piece)
+                measure.note_part(piece[1] - piece[0] + part.marks)
+                document.add(_gap(text, end, piece[0], splitting), part)
                 end = piece[1]
     document.skip(text[end:])
 
