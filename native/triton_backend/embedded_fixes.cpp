@@ -89,11 +89,11 @@ extern "C" EXPORTED TRITONSERVER_Error* TRITONSERVER_ErrorNew(int code, const ch
 namespace {
 
 constexpr int kInvalidArgument = 3;
-constexpr int kDataError = -3;                            // Z_DATA_ERROR
-constexpr std::uint32_t kMostMessageBytes = 16U << 20;    // twice dragoman.wire.Limits.max_request_bytes
+constexpr int kDataError = -3;                          // Z_DATA_ERROR
+constexpr std::uint32_t kMostMessageBytes = 16U << 20;  // twice dragoman.wire.Limits.max_request_bytes
 constexpr unsigned long kMostInflatedBytes = kMostMessageBytes;
 constexpr int kMostDescriptors = 1 << 16;
-constexpr std::uint32_t kDecoupled = 2;                   // TRITONSERVER_TXN_DECOUPLED
+constexpr std::uint32_t kDecoupled = 2;  // TRITONSERVER_TXN_DECOUPLED
 
 // Of the request that this thread reads. Is the model decoupled? Is its version no number?
 thread_local bool is_decoupled = false, has_bad_version = false;

@@ -8,8 +8,8 @@ namespace {
 
 constexpr unsigned char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr std::size_t kPrefaceBytes = sizeof kPreface - 1, kHeaderBytes = 9, kPrefixBytes = 5;
-constexpr std::uint8_t kData = 0, kReset = 3;           // kinds of frames
-constexpr std::uint8_t kEndsStream = 1, kPadded = 8;    // flags of data
+constexpr std::uint8_t kData = 0, kReset = 3;         // kinds of frames
+constexpr std::uint8_t kEndsStream = 1, kPadded = 8;  // flags of data
 constexpr std::uint32_t kStreamBits = 0x7fffffff;
 // Messages of one connection that have begun and not ended. A caller who opens more is refused: gRPC keeps much more than
 // this for each of them.

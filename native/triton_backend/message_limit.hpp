@@ -39,7 +39,7 @@ class MessageLimit {
 
   State state_ = State::ignored;
   std::uint32_t most_bytes_ = 0;
-  std::size_t read_ = 0;  // bytes of the preface or of the frame's header
+  std::size_t read_ = 0;                  // bytes of the preface or of the frame's header
   std::uint32_t left_ = 0, padding_ = 0;  // bytes of the frame
   std::uint32_t stream_ = 0;
   std::uint8_t kind_ = 0, flags_ = 0;
