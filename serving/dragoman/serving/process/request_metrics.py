@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import time
 
 from dragoman.search import Words
@@ -17,6 +18,9 @@ from dragoman.serving.text.stand_ins import StandIns
 __all__ = ["RequestMetrics"]
 
 MOST_PAIRS = 512
+_TOKEN_BYTES = 4
+_MOST_OCCURRENCES = 64
+"""A term that is so often a part of longer words counts as missed without looking further."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +58,7 @@ class RequestMetrics:
     def _count_phrases(self, sequence: Sequence) -> None:
         """Whether the translation contains each required phrase, in one of its alternatives, and each term as a word."""
         best, options = sequence.hypotheses[0], sequence.options
-        generated = best.tokens[:-1] if best.finish == "eos" else best.tokens
+        generated = _packed(best.tokens[:-1] if best.finish == "eos" else best.tokens)
         for at, alternatives in enumerate(options.must_occur):
             words = self._words if at >= len(options.phrases) else None
             is_met = any(_has(generated, tokens, words) for tokens in alternatives)
@@ -96,17 +100,33 @@ class RequestMetrics:
             log_event(_log, logging.INFO, "request", {**fields, "total_ms": round(total_s * 1000, 2)})
 
 
-def _has(tokens: tuple[int, ...], phrase: tuple[int, ...], words: Words | None) -> bool:
-    """Anywhere, or with `words` as whole words: as the search understands it."""
+def _has(generated: bytes, phrase: tuple[int, ...], words: Words | None) -> bool:
+    """Anywhere, or with `words` as whole words: as the search understands it. `generated`: the tokens in four bytes each."""
+    wanted = _packed(phrase)
+    at = generated.find(wanted)
+    if at < 0:
+        return False
     begins, ends = (False, False) if words is None else words.edges(phrase)
-    for start in range(len(tokens) - len(phrase) + 1):
-        end = start + len(phrase)
-        if tokens[start:end] == phrase and not (
+    for _ in range(_MOST_OCCURRENCES):
+        before, behind = _token(generated, at - _TOKEN_BYTES), _token(generated, at + len(wanted))
+        if at % _TOKEN_BYTES == 0 and not (
             words is not None
             and (
-                (begins and start and words.is_open(tokens[start - 1]))
-                or (ends and end < len(tokens) and words.goes_on(tokens[end]))
+                (begins and before is not None and words.is_open(before))
+                or (ends and behind is not None and words.goes_on(behind))
             )
         ):
             return True
+        at = generated.find(wanted, at + 1)
+        if at < 0:
+            break
     return False
+
+
+def _packed(tokens: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<{len(tokens)}I", *tokens)
+
+
+def _token(packed: bytes, at: int) -> int | None:
+    """The token there; None beyond the ends."""
+    return int.from_bytes(packed[at : at + _TOKEN_BYTES], "little") if 0 <= at < len(packed) else None
