@@ -13,19 +13,13 @@ void TopK::clear() {
 
 void TopK::add(const Logits& some, std::int64_t wanted) {
   const auto [logits, bias, tokens, first, count] = some;
-  thread_local std::vector<float> maxima, ordered;
+  thread_local std::vector<float> maxima;
   const std::int64_t blocks = (count + kBlock - 1) / kBlock;
   maxima.resize(static_cast<std::size_t>(blocks));
   total_ = kernels().log_sum_exp(total_, logits, bias, count, maxima.data());
-  float least = threshold_;
-  if (wanted == 1) {
-    least = std::max(least, total_.max);
-  } else if (wanted <= blocks) {
-    // The `wanted` largest blocks hold `wanted` numbers that are no less than the least of their maxima.
-    ordered = maxima;
-    std::nth_element(ordered.begin(), ordered.begin() + (wanted - 1), ordered.end(), std::greater<>());
-    least = std::max(least, ordered[static_cast<std::size_t>(wanted - 1)]);
-  }
+  // Where the best so far are known, the last of them is what others must reach.
+  const float least = threshold_ > kLowest ? threshold_ : least_wanted(maxima, wanted);
+  const std::size_t before = candidates_.size();
   for (std::int64_t block = 0; block < blocks; ++block) {
     if (!(maxima[static_cast<std::size_t>(block)] >= least)) continue;
     const std::int64_t end = std::min((block + 1) * kBlock, count);
@@ -33,7 +27,17 @@ void TopK::add(const Logits& some, std::int64_t wanted) {
       if (const float logit = logits[at] + (bias == nullptr ? 0.0f : bias[at]); logit >= least)
         candidates_.push_back({logit, tokens == nullptr ? first + at : tokens[at]});
   }
-  keep_best(wanted);
+  if (candidates_.size() > before) keep_best(wanted);
+}
+
+float TopK::least_wanted(const std::vector<float>& maxima, std::int64_t wanted) const {
+  if (wanted == 1) return total_.max;
+  if (wanted > static_cast<std::int64_t>(maxima.size())) return kLowest;
+  // The `wanted` largest blocks hold `wanted` numbers that are no less than the least of their maxima.
+  thread_local std::vector<float> ordered;
+  ordered = maxima;
+  std::nth_element(ordered.begin(), ordered.begin() + (wanted - 1), ordered.end(), std::greater<>());
+  return ordered[static_cast<std::size_t>(wanted - 1)];
 }
 
 void TopK::keep_best(std::int64_t wanted) {

@@ -48,6 +48,8 @@ class TopK {
     bool operator<(const Candidate& other) const { return logit != other.logit ? logit > other.logit : token < other.token; }
   };
 
+  // What a logit must reach to be among the `wanted` largest, by the maxima of the blocks that it is in.
+  float least_wanted(const std::vector<float>& maxima, std::int64_t wanted) const;
   void keep_best(std::int64_t wanted);
 
   std::vector<Candidate> candidates_;

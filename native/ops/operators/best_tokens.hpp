@@ -18,6 +18,11 @@ namespace dragoman {
 // weights of a large vocabulary come from memory each time.
 constexpr std::int64_t kLogitsAtOnce = 48 * 8192, kRowsAtOnce = 192, kTokensAtOnce = 8192;
 
+// A vocabulary whose weights a cache holds is best searched as a whole, for as many rows as there is room.
+inline std::int64_t rows_at_once(std::int64_t vocabulary) {
+  return vocabulary <= kTokensAtOnce ? kLogitsAtOnce / kTokensAtOnce : kRowsAtOnce;
+}
+
 // A multiple of kLogitsTogether, so that the sums do not depend on the number of rows.
 inline std::int64_t tokens_at_once(std::int64_t rows) {
   return std::min(kLogitsAtOnce / rows / kLogitsTogether * kLogitsTogether, kTokensAtOnce);
@@ -66,7 +71,7 @@ class BestSearch {
     thread_local std::vector<float> room_for_logits, room_for_x;
     thread_local std::vector<TopK> best;
     thread_local std::vector<std::int64_t> order, places;
-    const std::int64_t most_rows = std::min(rows, kRowsAtOnce);
+    const std::int64_t most_rows = std::min(rows, rows_at_once(weights.outputs));
     grow(room_for_logits, std::min(most_rows * weights.outputs, kLogitsAtOnce));
     grow(best, most_rows);
     grow(places, most_rows * scored.count);
@@ -176,7 +181,7 @@ void find_best(const Context& context, const Tensor& x, const Weights& weights, 
                          context.optional_input(given + 5, 1), vocabulary, rows);
   const ScoredTokens scored = scored_in(context.optional_input(given + 2, 2), rows, vocabulary, lists);
   BestSearch<Weights> search(context, weights, lists, x, bias, scale, scored, wanted);
-  const std::int64_t parts = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  const std::int64_t most_rows = rows_at_once(vocabulary), parts = (rows + most_rows - 1) / most_rows;
   for (std::int64_t part = 0, row = 0; part < parts; ++part) {
     const std::int64_t some = (rows - row) / (parts - part);
     search.find(row, some);
