@@ -6,7 +6,6 @@ and times of subtitles) stays as it is. Nothing here parses markup: a long docum
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Literal, cast
 from dragoman.client.files import check_encoding, check_output, not_utf8
 from dragoman.client.markup_documents import cut_document
 from dragoman.client.subtitles import are_marked, cue_text, cues, laid_out, speeches
+from dragoman.drafts import draft_of
 from dragoman.errors import DragomanError, UsageError
 
 __all__ = ["DocumentKind", "Piece", "count_pieces", "kind_of_file", "pieces_of", "read_document", "write_document"]
@@ -113,17 +113,8 @@ def read_document(path: Path) -> str:
 def write_document(path: Path, pieces: Sequence[str]) -> None:
     """The whole file at once: it has its old content until the new one is complete."""
     check_output(path)
-    draft = path.with_name(path.name + ".new")
-    try:
-        with draft.open("wb") as stream:
-            stream.writelines(piece.encode() for piece in pieces)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path} can't be written: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+    with draft_of(path) as draft, draft.open("wb") as stream:
+        stream.writelines(piece.encode() for piece in pieces)
 
 
 def _blocks(document: str, kind: DocumentKind) -> Iterator[Piece]:

@@ -7,7 +7,6 @@ lost: a job that finds its own part counts the lines in it and goes on after the
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from dragoman.counts import counted
+from dragoman.drafts import draft_of
 from dragoman.errors import DragomanError, UsageError
 
 __all__ = [
@@ -64,7 +64,8 @@ class FileJob:
             self._part.unlink(missing_ok=True)
         self.resumed_lines = self._resume(identity)
         try:
-            _write_whole(self._note, json.dumps(identity, ensure_ascii=False))
+            with draft_of(self._note) as draft:
+                draft.write_text(json.dumps(identity, ensure_ascii=False), encoding="utf-8")
             # Unbuffered: whatever ends this process, the lines are there.
             self._stream = self._part.open("ab", buffering=0)
         except OSError as error:
@@ -218,13 +219,3 @@ def _drop_torn_line(part: Path) -> int:
         if end != offset:
             stream.truncate(end)
     return lines
-
-
-def _write_whole(path: Path, text: str) -> None:
-    draft = path.with_name(path.name + ".new")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            draft.unlink()

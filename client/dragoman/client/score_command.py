@@ -26,6 +26,7 @@ from dragoman.client.options import ScoreOptions, check_options, check_score_opt
 from dragoman.client.results import Score
 from dragoman.client.scoring import Pair, is_blank
 from dragoman.client.translator import Translator
+from dragoman.drafts import draft_of
 from dragoman.errors import InvalidRequest, UsageError
 
 __all__ = ["HELP", "configure", "run"]
@@ -138,14 +139,5 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     check_output(output)
-    draft = output.with_name(output.name + ".new")
-    try:
-        with draft.open("w", encoding="utf-8") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(output)
-    except OSError as error:
-        raise UsageError(f"{output} can't be written: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+    with draft_of(output) as draft, draft.open("w", encoding="utf-8") as stream:
+        yield stream

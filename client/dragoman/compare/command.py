@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dragoman.bundle.manifest import Manifest, read_manifest
 from dragoman.counts import counted
+from dragoman.drafts import draft_of
 from dragoman.errors import UsageError
 
 __all__ = ["HELP", "configure", "run"]
@@ -114,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     }
     found = compared(names, rounds, texts, references, described)
     if arguments.html is not None:
-        _write(arguments.html, as_page(found))
+        with draft_of(arguments.html) as draft:
+            draft.write_text(as_page(found), encoding="utf-8")
     if arguments.json:
         print(found.to_json())
     else:
@@ -156,13 +158,6 @@ def _check(arguments: argparse.Namespace, texts: list[str], references: list[str
         raise UsageError(
             f"--references has {counted(len(references), 'line')}, --text has {len(texts)}; they must be parallel"
         )
-
-
-def _write(path: Path, page: str) -> None:
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--html {path} can't be written: {error.strerror}") from error
 
 
 def _lines(path: Path, flag: str, *, blank: bool = False) -> list[str]:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from dragoman.drafts import draft_of
 from dragoman.errors import UsageError
 from dragoman.loadtest.capacity import Capacity
 from dragoman.loadtest.report import render_page
-from dragoman.loadtest.result import RunResult, write_text
+from dragoman.loadtest.result import RunResult
 from dragoman.loadtest.slo import Verdict
 
 __all__ = ["check_writable", "write_outputs"]
@@ -40,8 +41,10 @@ def write_outputs(
         probes = [{name: _or_none(value) for name, value in asdict(probe).items()} for probe in capacity.probes]
         document["capacity"] = {"rate": capacity.rate, "client_limited": capacity.client_limited, "probes": probes}
     paths = prefix.with_name(f"{prefix.name}.json"), prefix.with_name(f"{prefix.name}.html")
-    write_text(paths[0], json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-    write_text(paths[1], render_page(result, verdicts, capacity))
+    texts = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n", render_page(result, verdicts, capacity)
+    for path, text in zip(paths, texts, strict=True):
+        with draft_of(path) as draft:
+            draft.write_text(text, encoding="utf-8")
     return paths
 
 

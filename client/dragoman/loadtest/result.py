@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -18,7 +16,7 @@ from dragoman.loadtest.figures import Figures
 from dragoman.loadtest.scraper import ServerSample
 from dragoman.loadtest.tally import Tally
 
-__all__ = ["RunInfo", "RunResult", "read_result", "write_text"]
+__all__ = ["RunInfo", "RunResult", "read_result"]
 
 SCHEMA = 1
 
@@ -96,19 +94,3 @@ def read_result(path: Path) -> RunResult:
         return RunResult.from_json(raw)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path} is incomplete or was changed: {error!r}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """All or nothing: a reader never sees half a report."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror}") from error

@@ -105,9 +105,9 @@ def _add_request_limits(group: argparse._ActionsContainer) -> None:
     add(
         "--response-cache",
         type=size,
-        default=32 << 20,
+        default="32M",
         metavar="SIZE",
-        help="memory for repeated texts; 0 turns it off (default: 32M)",
+        help="memory for repeated texts; 0 turns it off (default: %(default)s)",
     )
 
 

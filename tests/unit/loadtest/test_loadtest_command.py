@@ -19,7 +19,7 @@ from scripted_triton import Script, serving
 
 from calm import on_a_calm_machine
 from dragoman.cli import main
-from dragoman.loadtest.result import read_result, write_text
+from dragoman.loadtest.result import read_result
 
 COMMAND = [sys.executable, "-c", "import sys; from dragoman.cli import main; sys.exit(main())", "loadtest"]
 
@@ -126,7 +126,7 @@ def test_the_capacity_of_a_server_is_found(sentences: Path, tmp_path: Path, caps
 def two_results(tmp_path: Path) -> tuple[Path, Path]:
     for name, latency_s in (("fast", 0.1), ("slow", 0.2)):
         requests = [(number / 20, latency_s + number % 5 / 1000) for number in range(600)]
-        write_text(tmp_path / f"{name}.json", json.dumps(result_of(requests, 30.0).to_json()))
+        (tmp_path / f"{name}.json").write_text(json.dumps(result_of(requests, 30.0).to_json()))
     return tmp_path / "fast.json", tmp_path / "slow.json"
 
 

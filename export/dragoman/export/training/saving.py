@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
+from dragoman.drafts import draft_of
 from dragoman.export.checkpoint.formats.description import DESCRIPTION
 from dragoman.export.checkpoint.formats.own import FORMAT, VERSION, WEIGHTS
 from dragoman.export.checkpoint.weights import JOINED
@@ -39,9 +39,8 @@ def save_model(
     for name, path in (files or {}).items():
         if path.resolve() != (directory / name).resolve():
             shutil.copyfile(path, directory / name)
-    written = directory / f"{WEIGHTS}.part"
-    safetensors.torch.save_file(dict(_named(model)), written)
-    os.replace(written, directory / WEIGHTS)  # noqa: PTH105 - over what was there
+    with draft_of(directory / WEIGHTS) as draft:
+        safetensors.torch.save_file(dict(_named(model)), draft)
     described: dict[str, object] = {
         "format": FORMAT,
         "version": VERSION,
@@ -52,9 +51,8 @@ def save_model(
         "source_language": languages[0],
         "target_language": languages[1],
     }
-    part = directory / f"{DESCRIPTION}.part"
-    part.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, directory / DESCRIPTION)  # noqa: PTH105
+    with draft_of(directory / DESCRIPTION) as draft:
+        draft.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _named(model: Transformer) -> Iterator[tuple[str, Tensor]]:
