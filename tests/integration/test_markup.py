@@ -46,6 +46,12 @@ def test_a_link_comes_out_as_it_went_in(translator: Translator) -> None:
     assert "https" not in translator.translate(text, placeholders=False).text
 
 
+def test_words_in_a_script_that_the_model_can_not_read_come_out_as_they_went_in(translator: Translator) -> None:
+    assert translator.translate("שלום עולם. גברת כהן?").text == "שלום עולם. גברת כהן?"
+    assert translator.translate("The word שלום means peace.").text.count("שלום") == 1
+    assert "שלום" not in translator.translate("שלום", placeholders=False).text
+
+
 def test_a_term_is_used_and_the_cache_knows_of_it(translator: Translator) -> None:
     question = "Where is the station?"
     plain = translator.translate(question).text

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dragoman.serving.text.word_list import names
 
-__all__ = ["Capitals"]
+__all__ = ["Capitals", "without"]
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _TWO_CAPITALS = re.compile(r"[^\W\d_a-z]{2}")
@@ -40,7 +40,7 @@ class Capitals:
         """A sentence in capitals in normal spelling, with the same number of characters; None for any other. `spared` is not
         changed.
         """
-        own = _without(text, spared) if spared else text
+        own = without(text, spared) if spared else text
         if not own.isupper():
             return None
         words = [match for match in _WORD.finditer(own) if match.group().isupper()]
@@ -75,7 +75,7 @@ class Capitals:
         return lower if len(lower) == 1 else character
 
 
-def _without(text: str, spared: Sequence[tuple[int, int]]) -> str:
+def without(text: str, spared: Sequence[tuple[int, int]]) -> str:
     """The text with the spared characters replaced by spaces."""
     pieces, done = list[str](), 0
     for start, end in spared:

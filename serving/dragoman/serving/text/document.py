@@ -110,6 +110,9 @@ class Block(Protocol):
     def has_words(self, start: int, end: int) -> bool:
         """Whether text[start:end] has anything to translate: a letter that is also in the source."""
 
+    def bare(self, start: int, end: int) -> Span:
+        """text[start:end], which has words, without what stands at its ends and is no part of its sentence."""
+
     def part(self, start: int, end: int) -> Part:
         """The part text[start:end]; it knows how to restore what was taken out of it."""
 
@@ -134,6 +137,10 @@ class PlainBlock(NamedTuple):
 
     def has_words(self, start: int, end: int) -> bool:
         return LETTER.search(self.text, start, end) is not None
+
+    def bare(self, start: int, end: int) -> Span:
+        """All of it."""
+        return start, end
 
     def part(self, start: int, end: int) -> Part:
         """Nothing was taken out, so nothing is put back."""

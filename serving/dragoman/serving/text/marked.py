@@ -25,6 +25,8 @@ PartOptions = Callable[[str, Sequence[str]], tuple[Mapping[str, object] | None, 
 
 _ATOMS_AT_ONCE = 1000
 """Atoms that are put back where they stood between two pauses: two milliseconds."""
+_MOST_ASIDES = 16
+"""At one end of a sentence."""
 
 
 class MarkedBlock:
@@ -60,6 +62,23 @@ class MarkedBlock:
                 return True
             start = atom.end
         return LETTER.search(self.text, start, end) is not None
+
+    def bare(self, start: int, end: int) -> tuple[int, int]:
+        """Models turn an emoji at an end of a sentence into a part of it: the subject, or what something is like."""
+        text, atoms = self.text, self._atoms_of(start, end)
+        for atom in atoms[:_MOST_ASIDES]:
+            if not atom.is_aside or atom.start != start:
+                break
+            start = atom.end + atom.behind
+            while start < end and text[start].isspace():
+                start += 1
+        for atom in atoms[: -_MOST_ASIDES - 1 : -1]:
+            if not atom.is_aside or atom.end != end:
+                break
+            end = atom.start - atom.before
+            while start < end and text[end - 1].isspace():
+                end -= 1
+        return start, end
 
     def part(self, start: int, end: int) -> Part:
         """With the tags within it, and those before it that belong to no earlier part."""
@@ -99,7 +118,10 @@ class MarkedBlock:
     def _woven(self, start: int, end: int) -> str:
         first, stop = self._take_tags(end)
         tags = [(min(max(tag.at, start), end) - start, tag.raw) for tag in self._tags[first:stop]]
-        slots = [Slot(atom.start - start, atom.end - start, atom.raw, -1) for atom in self._atoms_of(start, end)]
+        slots = [
+            Slot(max(atom.start - atom.before - start, 0), min(atom.end + atom.behind, end) - start, atom.raw, -1)
+            for atom in self._atoms_of(start, end)
+        ]
         return woven(self.text[start:end], tags, slots, self._write).text
 
     def _atoms_of(self, start: int, end: int) -> Sequence[Atom]:
