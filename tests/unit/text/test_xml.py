@@ -145,6 +145,15 @@ def test_feeds_resources_and_drawings_keep_what_programs_read() -> None:
         ("?attr/name", [], "?attr/name"),
         (r"a\\b", ["a\\b"], r"A\\B"),
         ("&lt;b&gt;a&lt;/b&gt;", ["a"], "&lt;b&gt;A&lt;/b&gt;"),
+        (r"&lt;b&gt;I\'m&lt;/b&gt; a &amp;amp; b", ["I'm a & b"], r"&lt;b&gt;I\'M&lt;/b&gt; A &amp;amp; B"),
+        ("<![CDATA[<b>Hello</b> world]]>", ["Hello world"], "<![CDATA[<b>HELLO</b> WORLD]]>"),
+        (
+            r"<![CDATA[<b>I\'m</b> a &amp; b \u00e9\n<i>Two</i>]]>",
+            ["I'm a & b é", "Two"],
+            r"<![CDATA[<b>I\'M</b> A &amp; B É\n<i>TWO</i>]]>",
+        ),
+        (r"<![CDATA[I\'m a & b\nTwo]]>", ["I'm a & b", "Two"], r"<![CDATA[I\'M A & B\nTWO]]>"),
+        ("<![CDATA[@string/other]]>", [], "<![CDATA[@string/other]]>"),
     ],
 )
 def test_texts_of_android_resources_have_escapes_of_their_own(text: str, parts: list[str], expected: str) -> None:
