@@ -52,6 +52,14 @@ def test_words_in_a_script_that_the_model_can_not_read_come_out_as_they_went_in(
     assert "שלום" not in translator.translate("שלום", placeholders=False).text
 
 
+def test_the_translation_of_a_sentence_in_capitals_begins_with_a_prefix_in_capitals(translator: Translator) -> None:
+    texts = ["WHERE IS THE STATION? IT IS LATE.", "Where is it?"]
+    for prefix in ("WO IST", "Wo ist"):
+        found = [one.text for one in translator.translate(texts, prefix_text=prefix)]
+        assert found[0].startswith("WO IST DER ")
+        assert found[1].startswith(prefix)
+
+
 def test_a_term_is_used_and_the_cache_knows_of_it(translator: Translator) -> None:
     question = "Where is the station?"
     plain = translator.translate(question).text

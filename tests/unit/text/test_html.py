@@ -48,7 +48,10 @@ def test_tags_go_where_their_words_go() -> None:
 
 def test_tags_of_webvtt_stay_at_their_words() -> None:
     red = translated(
-        "The <c.red.bg_blue>red</c> house", "html", lambda _: "Das Haus ist rot", lambda _: [Link(4, 7, 13, 16), Link(8, 13, 4, 8)]
+        "The <c.red.bg_blue>red</c> house",
+        "html",
+        lambda _: "Das Haus ist rot",
+        lambda _: [Link(4, 7, 13, 16), Link(8, 13, 4, 8)],
     )
     assert red == "Das Haus ist <c.red.bg_blue>rot</c>"
     said = "<v Tom>Is it <b.loud>late</b>?</v> <v.first Mary Ann>A <lang de>Haus</lang>."

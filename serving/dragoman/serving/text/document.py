@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dragoman.search import DecodingOptions
+from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.places import Places, Run, Span, Stretch, moved_links
 from dragoman.serving.text.term_places import PartTerms
@@ -52,7 +53,8 @@ class Part(NamedTuple):
     `decoding`: DecodingOptions of this part alone, which override those of the request. `restore` gets the translation;
     without it the translation itself is joined. It gets links only if `needs_links`, which costs forced decoding. `places`:
     where the part's characters are in the request's text; None if that is not needed. `terms`: words of the translation that
-    may have to be moved. `marks`: how many tags and placeholders are put back.
+    may have to be moved. `marks`: how many tags and placeholders are put back. `capitals`: the rules by which it was
+    put into normal spelling, if it is in capitals.
     """
 
     text: str
@@ -62,6 +64,7 @@ class Part(NamedTuple):
     places: Sequence[Run] = ()
     terms: PartTerms | None = None
     marks: int = 0
+    capitals: Capitals | None = None
 
     def options(self, of_request: DecodingOptions) -> DecodingOptions:
         """The options of this part's search."""

@@ -82,7 +82,7 @@ class MarkedBlock:
 
     def part(self, start: int, end: int) -> Part:
         """With the tags within it, and those before it that belong to no earlier part."""
-        text, atoms = self.text[start:end], self._atoms_of(start, end)
+        text, atoms, capitals = self.text[start:end], self._atoms_of(start, end), None
         first, stop = self._take_tags(end)
         own = [
             tag._replace(
@@ -96,7 +96,7 @@ class MarkedBlock:
         if self._capitals is not None:
             lowered = self._capitals.lowered(text, [(atom.start, atom.end) for atom in stand_ins])
             if lowered is not None:
-                text, write = lowered, _InCapitals(self._capitals, write)
+                text, write, capitals = lowered, _InCapitals(self._capitals, write), self._capitals
         decoding, terms = None, None
         if self._options is not None:
             decoding, terms = self._options(text, [text[atom.start : atom.end] for atom in stand_ins])
@@ -107,7 +107,8 @@ class MarkedBlock:
         may_swap = len({atom.raw for atom in stand_ins}) > 1
         restore = Restorer(text, own, stand_ins, write)
         needs_links = is_inside or may_swap or terms is not None
-        return Part(text, decoding, needs_links, restore, places, terms, marks=len(own) + len(stand_ins))
+        marks = len(own) + len(stand_ins)
+        return Part(text, decoding, needs_links, restore, places, terms, marks, capitals)
 
     def unchanged(self, start: int, end: int) -> Iterable[str]:
         """Tags and atoms stay where they stood: placing those of a long stretch would take long."""
