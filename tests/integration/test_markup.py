@@ -46,6 +46,20 @@ def test_a_link_comes_out_as_it_went_in(translator: Translator) -> None:
     assert "https" not in translator.translate(text, placeholders=False).text
 
 
+def test_words_in_a_script_that_the_model_can_not_read_come_out_as_they_went_in(translator: Translator) -> None:
+    assert translator.translate("שלום עולם. גברת כהן?").text == "שלום עולם. גברת כהן?"
+    assert translator.translate("The word שלום means peace.").text.count("שלום") == 1
+    assert "שלום" not in translator.translate("שלום", placeholders=False).text
+
+
+def test_the_translation_of_a_sentence_in_capitals_begins_with_a_prefix_in_capitals(translator: Translator) -> None:
+    texts = ["WHERE IS THE STATION? IT IS LATE.", "Where is it?"]
+    for prefix in ("WO IST", "Wo ist"):
+        found = [one.text for one in translator.translate(texts, prefix_text=prefix)]
+        assert found[0].startswith("WO IST DER ")
+        assert found[1].startswith(prefix)
+
+
 def test_a_term_is_used_and_the_cache_knows_of_it(translator: Translator) -> None:
     question = "Where is the station?"
     plain = translator.translate(question).text

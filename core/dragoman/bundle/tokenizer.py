@@ -29,6 +29,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Target ids to text; special tokens leave no trace."""
 
+    def reads(self, text: str) -> bool:
+        """Whether any letter of a text belongs to a source piece that the vocabulary has."""
+
     def source_spans(
         self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None
     ) -> list[Span]:

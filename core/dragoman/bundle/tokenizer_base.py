@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from dragoman.errors import BundleError
 
 __all__ = ["BaseTokenizer", "open_sentencepiece", "read_vocabulary", "source_unknown", "tokenizer_file"]
 
+_LETTER = re.compile(r"[^\W\d_]")
+
 
 class BaseTokenizer(abc.ABC):
     """Base of all tokenizers: subclasses map text to ids and back; this class adds and removes the ids that have no text."""
@@ -22,6 +25,14 @@ class BaseTokenizer(abc.ABC):
     def __init__(self, files: TokenizerFiles) -> None:
         self._prefix, self._suffix = list(files.source_prefix), list(files.source_suffix)
         self._silent = frozenset(files.silent)
+
+    def reads(self, text: str) -> bool:
+        ids, unknown = self.source_ids(text), self.unknown_of_sources
+        if unknown is not None and unknown not in ids:
+            return True  # some pieces are parts of a character
+        return any(
+            index != unknown and _LETTER.search(text, *span) for index, span in zip(ids, self.piece_spans(text), strict=True)
+        )
 
     def encode(self, text: str, prefix: Sequence[int] | None = None, suffix: Sequence[int] | None = None) -> list[int]:
         before = self._prefix if prefix is None else prefix
@@ -56,6 +67,11 @@ class BaseTokenizer(abc.ABC):
     def text_spans(self, ids: list[int]) -> list[Span]:
         """For each of the ids, all of which have a text, the span of its characters in `text_of(ids)`."""
         return spans_by_decoding(self.text_of, ids)
+
+    @property
+    @abc.abstractmethod
+    def unknown_of_sources(self) -> int | None:
+        """The id of source pieces that the vocabulary does not have; None if it has all, or if they are left out."""
 
     @abc.abstractmethod
     def piece_spans(self, text: str) -> list[Span]:

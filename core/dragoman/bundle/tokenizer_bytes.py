@@ -17,6 +17,13 @@ class ByteTokenizer(BaseTokenizer):
     def __init__(self, files: TokenizerFiles) -> None:
         super().__init__(files)
 
+    def reads(self, text: str) -> bool:  # noqa: ARG002 - it has all bytes
+        return True
+
+    @property
+    def unknown_of_sources(self) -> int | None:
+        return None
+
     def source_ids(self, text: str) -> list[int]:
         return [byte + OFFSET for byte in text.encode("utf-8", errors="surrogatepass")]
 

@@ -35,6 +35,10 @@ class JsonTokenizer(BaseTokenizer):
             return [index for index in ids if index not in self._silent]
         return [self._unknown if index in self._silent else index for index in ids]
 
+    @property
+    def unknown_of_sources(self) -> int | None:
+        return self._unknown
+
     def piece_spans(self, text: str) -> list[Span]:
         encoding = self._tokenizer.encode(text.rstrip() if self._strips else text, add_special_tokens=False)
         kept = self._unknown is not None

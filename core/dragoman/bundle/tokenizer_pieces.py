@@ -51,6 +51,10 @@ class PiecesTokenizer(BaseTokenizer):
     def encode_target(self, text: str) -> list[int]:
         return self._ids(self._target.encode(text, out_type=str), self._target_ids, self._unknown)
 
+    @property
+    def unknown_of_sources(self) -> int | None:
+        return self._unknown_source
+
     def decode(self, ids: Sequence[int]) -> str:
         piece_of = self._pieces.get
         return self._text([piece for index in ids if (piece := piece_of(index)) is not None])

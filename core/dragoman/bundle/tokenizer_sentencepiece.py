@@ -30,6 +30,10 @@ class SentencePieceTokenizer(BaseTokenizer):
         moved = (self._unknown if piece == unknown else piece + self._offset for piece in self._model.encode(text))
         return [self._unknown if index in self._silent else index for index in moved]
 
+    @property
+    def unknown_of_sources(self) -> int | None:
+        return self._unknown
+
     def piece_spans(self, text: str) -> list[Span]:
         offsets: list[Span] = self._model.encode(text, return_type="offset_mapping")["offsets"]
         return offsets

@@ -47,6 +47,10 @@ class VocabularyTokenizer(BaseTokenizer):
         pieces = (piece for word in self._target_pieces(words) for piece in word)
         return [index for index in self._ids(pieces, self._target_ids, self._unknown) if index >= 0]
 
+    @property
+    def unknown_of_sources(self) -> int | None:
+        return self._source_unknown
+
     def piece_spans(self, text: str) -> list[Span]:
         """Lower-casing may lengthen a text, so each character of the lower-case text is mapped to its original."""
         lower = self._case == "lower"

@@ -7,7 +7,9 @@ import transformers
 
 from dragoman.bundle.manifest import SpecialTokens, TokenizerFiles
 from dragoman.bundle.tokenizer import open_tokenizer
+from dragoman.bundle.tokenizer_bytes import ByteTokenizer
 from dragoman.bundle.tokenizer_pieces import MarianTokenizer
+from dragoman.bundle.tokenizer_vocabulary import VocabularyTokenizer
 from dragoman.errors import BundleError
 
 MODEL = Path(__file__).parents[3] / "models" / "tatoeba-en-de"
@@ -57,6 +59,21 @@ def test_target_text_survives_a_round_trip_as_in_hugging_face(
 
 def test_text_that_looks_like_a_special_token_stays_text(tokenizer: MarianTokenizer) -> None:
     assert tokenizer.encode("a</s>b").count(0) == 1
+
+
+@pytest.mark.parametrize(("text", "is_read"), [("Hello", True), ("Erdős", True), ("שלום", False), ("日", False)])
+def test_a_text_is_read_if_the_vocabulary_has_a_letter_of_it(tokenizer: MarianTokenizer, text: str, is_read: bool) -> None:
+    assert tokenizer.reads(text) == is_read
+    assert ByteTokenizer(TokenizerFiles("bytes", {})).reads(text)
+
+
+def test_pieces_that_are_left_out_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "vocabulary.json").write_text('{"good": 2, "morning": 3}', encoding="utf-8")
+    files = TokenizerFiles("vocabulary", {"source_vocabulary": "vocabulary.json"})
+    for unknown in (None, 1):
+        words = VocabularyTokenizer(tmp_path, files, SpecialTokens(pad=0, eos=0, decoder_start=0, unknown=unknown))
+        assert words.reads("a good evening")
+        assert not words.reads("an evening")
 
 
 def test_a_language_token_is_one_id_and_an_unknown_one_is_refused(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ class Letters:
     def encode_target(self, text: str) -> list[int]:
         return self.encode(text)[:-1]
 
+    def reads(self, text: str) -> bool:
+        return True
+
     def source_spans(self, text: str) -> list[tuple[int, int]]:
         return [*((at, at + 1) for at in range(len(text))), (len(text), len(text))]
 

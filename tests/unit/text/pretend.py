@@ -16,6 +16,7 @@ from dragoman.serving.text.links import Link
 from dragoman.serving.text.planning import Splitting, plan_document
 from dragoman.serving.text.protection import Protection
 from dragoman.serving.text.stand_ins import StandIns
+from dragoman.serving.text.unread_words import UnreadWords
 
 T = TypeVar("T")
 
@@ -31,6 +32,9 @@ class Characters:
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
+
+    def reads(self, text: str) -> bool:
+        return True
 
 
 TOKENIZER = Characters()
@@ -60,6 +64,7 @@ def planned(
     attributes: bool = False,
     places: bool = False,
     stand_ins: StandIns = STAND_INS,
+    unread: UnreadWords | None = None,
 ) -> Document:
     """The parts of a text."""
     protection = Protection(
@@ -70,6 +75,7 @@ def planned(
         keeps_places=places,
         glossary=glossary,
         capitals=capitals,
+        unread=unread,
     )
     blocks = run(blocks_of(text, text_format, protection, translates_attributes=attributes))
     return run(plan_document(blocks, Measure(lambda piece: len(piece) // 4 + 1, 512, ""), Splitting()))

@@ -49,5 +49,23 @@ def test_letters_that_change_otherwise_are_right() -> None:
     assert Capitals("tr", "en").lowered("İYİ IŞIK") == "İyi ışık"
 
 
+@pytest.mark.parametrize(
+    ("target", "prefix", "read"),
+    [
+        ("de", "WO IST", "Wo ist"),
+        ("de", "„IN DER NASA I", "„In der NASA i"),
+        ("de", "GROẞE STRASSE", "GROẞE strasse"),
+        ("en", "SO I'M HERE", "So I'm here"),
+        ("tr", "IŞIK İYİ", "Işık iyi"),
+        ("de", "Wo ist", "Wo ist"),
+        ("de", "…", "…"),
+    ],
+)
+def test_a_prefix_in_capitals_is_lowered_and_is_the_same_in_capitals(target: str, prefix: str, read: str) -> None:
+    capitals = Capitals("en", target)
+    assert capitals.lowered_prefix(prefix) == read
+    assert capitals.raised(read) == capitals.raised(prefix)
+
+
 def test_without_the_option_nothing_is_changed() -> None:
     assert planned("WHERE IS IT?", "text").parts[0].text == "WHERE IS IT?"

@@ -46,6 +46,22 @@ def test_tags_go_where_their_words_go() -> None:
     assert found == "<p>Das <i>Haus</i> ist <b>rot</b>.</p>"
 
 
+def test_tags_of_webvtt_stay_at_their_words() -> None:
+    red = translated(
+        "The <c.red.bg_blue>red</c> house",
+        "html",
+        lambda _: "Das Haus ist rot",
+        lambda _: [Link(4, 7, 13, 16), Link(8, 13, 4, 8)],
+    )
+    assert red == "Das Haus ist <c.red.bg_blue>rot</c>"
+    said = "<v Tom>Is it <b.loud>late</b>?</v> <v.first Mary Ann>A <lang de>Haus</lang>."
+    assert [part.text for part in planned(said).parts] == ["Is it late?", "A Haus."]
+    assert translated(said, "html", str.upper) == (
+        "<v Tom>IS IT <b.loud>LATE</b>?</v> <v.first Mary Ann>A <lang de>HAUS</lang>."
+    )
+    assert [part.text for part in planned("a <script.x>b</script.x> c").parts] == ["a", "b", "c"]
+
+
 def test_a_tag_around_one_word_follows_it() -> None:
     found = translated(
         "<p>The <b>red</b> house</p>",

@@ -10,6 +10,7 @@ import pytest
 from pretend import STAND_INS, TOKENIZER, planned, translated
 
 from dragoman.search import DecodingOptions
+from dragoman.serving.text.formats import TextFormat
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.placeholders import placeholder_spans
 from dragoman.serving.text.stand_ins import StandIns
@@ -203,3 +204,31 @@ def test_what_is_only_placeholders_is_not_translated(text: str) -> None:
 def test_letters_beside_codes_of_subtitles_are_words() -> None:
     (part,) = planned(r"It is {\i1}late{\i0} now", "text").parts
     assert re.sub(r"\d+", "0", part.text) == "It is 0 late 0 now"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("😀 I like cats. 😀", ["I like cats."]),
+        ("👍🏽👍🏽 I like cats 😀 🐈!", ["I like cats 0 0!"]),
+        ("✨ Where is it? ✨ Here 🐈 🐈", ["Where is it?", "Here"]),
+        ("I like 🐈 and dogs🐕", ["I like 0 and dogs"]),
+        (r"{\an8}It is {\i1}late{\i0}", ["It is 0 late"]),
+        ("<p><b>😀 I <i>like</i> cats</b> 😀</p>", ["I like cats"]),
+        ("{name} is here {now}", ["0 is here 0"]),
+    ],
+)
+def test_emoji_at_the_ends_of_a_sentence_stay_there(text: str, parts: list[str]) -> None:
+    text_format: TextFormat = "html" if text.startswith("<") else "text"
+    copied = StandIns(TOKENIZER, lambda probes: [re.sub(r".*\d.*", "", probe) for probe in probes])
+    names = "|".join(copied.for_text(""))
+    found = [re.sub(names, "0", part.text) for part in planned(text, text_format, stand_ins=copied).parts]
+    assert found == parts
+    assert translated(text, text_format, stand_ins=copied).replace(" late", "late") == text
+
+
+def test_a_hundred_thousand_emoji_around_a_word_stay_there() -> None:
+    text = "😀 " * 50_000 + "word" + " 😀" * 50_000
+    began_s = time.process_time()
+    assert translated(text, "text", links=lambda _: []) == text
+    assert time.process_time() - began_s < 10.0

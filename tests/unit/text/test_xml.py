@@ -145,6 +145,15 @@ def test_feeds_resources_and_drawings_keep_what_programs_read() -> None:
         ("?attr/name", [], "?attr/name"),
         (r"a\\b", ["a\\b"], r"A\\B"),
         ("&lt;b&gt;a&lt;/b&gt;", ["a"], "&lt;b&gt;A&lt;/b&gt;"),
+        (r"&lt;b&gt;I\'m&lt;/b&gt; a &amp;amp; b", ["I'm a & b"], r"&lt;b&gt;I\'M&lt;/b&gt; A &amp;amp; B"),
+        ("<![CDATA[<b>Hello</b> world]]>", ["Hello world"], "<![CDATA[<b>HELLO</b> WORLD]]>"),
+        (
+            r"<![CDATA[<b>I\'m</b> a &amp; b \u00e9\n<i>Two</i>]]>",
+            ["I'm a & b é", "Two"],
+            r"<![CDATA[<b>I\'M</b> A &amp; B É\n<i>TWO</i>]]>",
+        ),
+        (r"<![CDATA[I\'m a & b\nTwo]]>", ["I'm a & b", "Two"], r"<![CDATA[I\'M A & B\nTWO]]>"),
+        ("<![CDATA[@string/other]]>", [], "<![CDATA[@string/other]]>"),
     ],
 )
 def test_texts_of_android_resources_have_escapes_of_their_own(text: str, parts: list[str], expected: str) -> None:
@@ -152,6 +161,45 @@ def test_texts_of_android_resources_have_escapes_of_their_own(text: str, parts: 
     assert [part.text for part in planned(head + text + tail, "xml").parts] == parts
     assert translated(head + text + tail, "xml", str.upper) == head + expected + tail
     assert "".join(token.raw for token in run(xml_tokens(head + text + tail))) == head + text + tail
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (
+            "<para>The house<footnote id='a'><para>It is <b>red</b>. Or blue.</para> <para>Big</para></footnote> is big."
+            "</para>",
+            ["It is red.", "Or blue.", "Big", "The house is big."],
+        ),
+        ("<p>The house<fn>It is red<fn>, or so,</fn>.</fn> is <b>big<fn> Very.</fn></b>.</p>", None),
+        ("<para>The house<footnote><para>5</para></footnote> is big.</para>", ["The house is big."]),
+        ("<book><footnote><para>A</para></footnote><para>B</para></book>", ["A", "B"]),
+        ("<para>The house<footnote><para>It is red.</para> is big.</para>", None),
+        ("<p>It is <b>late<fn><img title='A b'/>One</fn></b></p>", ["One", "It is late"]),
+    ],
+)
+def test_a_note_does_not_tear_the_sentence_that_it_stands_in(text: str, parts: list[str] | None) -> None:
+    for attributes in (False, True):
+        assert translated(text, "xml", attributes=attributes) == text
+    if parts is not None:
+        assert [part.text for part in planned(text, "xml").parts] == parts
+
+
+def test_a_note_moves_with_its_word() -> None:
+    text = "<para>The red<footnote><para>or so</para></footnote> house</para>"
+    found = translated(
+        text,
+        "xml",
+        lambda part: "Das Haus ist rot" if part == "The red house" else part.upper(),
+        lambda part: [Link(4, 7, 13, 16), Link(8, 13, 4, 8)] if part == "The red house" else [],
+    )
+    assert found == "<para>Das Haus ist rot<footnote><para>OR SO</para></footnote></para>"
+
+
+def test_ten_thousand_notes_in_each_other_are_read() -> None:
+    text = "<p>a" + "<fn>b" * 10_000 + "</fn>" * 10_000 + "</p>"
+    found = translated(text, "xml", links=lambda _: [])
+    assert sorted(found) == sorted(text)
 
 
 def test_no_entity_is_ever_expanded() -> None:
@@ -187,6 +235,8 @@ PIECES += [
     "&lt;p&gt;",
     "&lt;/p&gt;",
     "<resources>",
+    "<fn>",
+    "</fn>",
     "\\n",
     "\\'",
     "\\u00e9",

@@ -30,6 +30,7 @@ from dragoman.serving.text.planning import Splitting, is_plain_sentence, plan_do
 from dragoman.serving.text.protection import Protection
 from dragoman.serving.text.sentence_rules import has_spaces
 from dragoman.serving.text.stand_ins import StandIns
+from dragoman.serving.text.unread_words import UnreadWords
 
 __all__ = ["LoadedBundle", "engine_limits", "load_bundle"]
 
@@ -61,6 +62,7 @@ class LoadedBundle:
             *(manifest.dimensions, manifest.generation, settings.limits, self.languages, manifest.tasks), self.glossaries
         )
         self.stand_ins = stand_ins or StandIns(tokenizer)
+        self._unread = UnreadWords(tokenizer.reads)
         self._longest_prefix = longest_prefix(manifest.dimensions)
         # Long texts are measured word by word, and words come again and again.
         self._count_word = lru_cache(maxsize=4096)(self._count)
@@ -108,6 +110,7 @@ class LoadedBundle:
             or (options.placeholders and may_have_placeholders(text))
             or (options.capitals and Capitals.may_be_in(text))
             or not is_plain_sentence(text, options.source_language or self.manifest.model.source_language)
+            or (options.placeholders and self._unread.may_be_in(text))
             or self.languages.leading_token(text)
             or not self._remembered_measure(len(options.language_tokens)).fits(text)
         ):
@@ -151,6 +154,7 @@ class LoadedBundle:
             keeps_places=options.alignment or bool(options.alternatives_at),
             glossary=self.glossaries.of(options.glossary),
             capitals=self._capitals(options) if options.capitals else None,
+            unread=self._unread if options.placeholders else None,
             can_enforce=self.engine.can_enforce_phrases and self.widest_beam > 1,
             places_terms=is_free and self.engine.can_force,
             widest=self.widest_beam,

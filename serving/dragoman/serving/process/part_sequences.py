@@ -13,7 +13,7 @@ from dragoman.serving.process.job_queue import Yield
 from dragoman.serving.process.loaded_bundle import LoadedBundle
 from dragoman.serving.process.omission_guard import OmissionGuard
 from dragoman.serving.process.options import RequestOptions
-from dragoman.serving.process.requests import PartOwner, TextState, TranslationRequest
+from dragoman.serving.process.requests import PartOwner, PrefixPlace, TextState, TranslationRequest
 from dragoman.serving.process.scoring import Scoring
 from dragoman.serving.text.aligning import SpannedText, links_between
 from dragoman.serving.text.alternatives import AskedPlaces
@@ -52,7 +52,7 @@ class PartSequences:
         if owner.text.target is not None:
             decoding, forcing = self._scoring.forcing(owner.text.target, owner.target_name, options)
         else:
-            decoding = part.options(self._decoding(request, owner.position))
+            decoding = part.options(self._decoding(request, part, owner.position))
             if options.on_suspicion != "ignore":
                 decoding = self._guard.bounded(decoding, len(source))
             forcing = self._forcing(options, owner.text, part)
@@ -100,17 +100,19 @@ class PartSequences:
             return None
         return Forcing(best_only=not links, scores=False, alternatives=alternatives)
 
-    def _decoding(self, request: TranslationRequest, position: int) -> DecodingOptions:
+    def _decoding(self, request: TranslationRequest, part: Part, position: int) -> DecodingOptions:
         """`prefix` and `prefix_text` force the beginning of each text's first part."""
-        options = request.options
-        decoding = options.decoding
-        if not (decoding.prefix or options.prefix_text):
+        decoding, prefix = request.options.decoding, request.options.prefix_text
+        if not (decoding.prefix or prefix):
             return decoding
-        if request.decoding is None:
-            forced = tuple(self._tokenizer.encode_target(options.prefix_text)) if options.prefix_text else ()
-            first = dataclasses.replace(decoding, prefix=(*decoding.prefix, *forced))
-            request.decoding = first, dataclasses.replace(decoding, prefix=())
-        return request.decoding[position > 0]
+        place: PrefixPlace = "later" if position else "first" if part.capitals is None else "first, in capitals"
+        if place not in request.decoding:
+            read = part.capitals.lowered_prefix(prefix) if part.capitals is not None else prefix
+            forced = tuple(self._tokenizer.encode_target(read)) if prefix else ()
+            request.decoding[place] = dataclasses.replace(
+                decoding, prefix=() if place == "later" else (*decoding.prefix, *forced)
+            )
+        return request.decoding[place]
 
     def _links(self, owner: PartOwner, sequence: Sequence) -> Iterator[tuple[Link, ...]]:
         """The links of each hypothesis, in characters of the part and of its translation."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dragoman.search import DecodingOptions
 from dragoman.serving import engine
@@ -20,7 +20,7 @@ from dragoman.serving.text.joining import JoinedHypothesis, TextHypothesis
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.stream import TextStream
 
-__all__ = ["PartOwner", "TextState", "TranslationRequest"]
+__all__ = ["PartOwner", "PrefixPlace", "TextState", "TranslationRequest"]
 
 _MOST_CHECKS = 256
 """The most reports of sentences per text in DETAILS: a text may have thousands of sentences."""
@@ -28,6 +28,8 @@ _MOST_CHECKS = 256
 _NO_PARTS = Document((), ("",))
 
 Decode = Callable[[Sequence[int]], str]
+PrefixPlace = Literal["first", "first, in capitals", "later"]
+"""Of a part in its text."""
 
 
 class TextState:
@@ -179,8 +181,8 @@ class TranslationRequest:
     stream: TextStream | None = None
     job: Job | None = None
     """Submits its parts, one after the other."""
-    decoding: tuple[DecodingOptions, DecodingOptions] | None = None
-    """With a prefix: the options of the first part of each text, and those of the others, which have none."""
+    decoding: dict[PrefixPlace, DecodingOptions] = field(default_factory=dict)
+    """With a prefix: the options of the first part of each text, and those of later ones, which have none."""
     sequences: set[engine.Sequence] = field(default_factory=set)
     """Those that the engine has now."""
     waiting: list[engine.Sequence] = field(default_factory=list)

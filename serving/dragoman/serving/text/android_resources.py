@@ -3,11 +3,14 @@ r"""Texts of Android's resources (strings.xml): \' and \u00e9 are characters, \n
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 
-from dragoman.serving.text.markup_tokens import Kind, MarkupToken, Style
-from dragoman.serving.text.xml_text import XML_TEXT, unescaped
+from dragoman.serving.text.markup_tokens import HTML_TEXT, Kind, MarkupToken, Style
+from dragoman.serving.text.xml_embedded import EMBEDDED_TEXT
+from dragoman.serving.text.xml_text import XML_CDATA, XML_TEXT, unescaped
 
 __all__ = ["is_resources", "resource_tokens"]
 
@@ -20,6 +23,14 @@ _SIGN = re.compile(
     """,
     re.VERBOSE,
 )
+_Convert = Callable[[str], str]
+_MEANINGS: Mapping[_Convert, _Convert] = {
+    XML_TEXT.write: unescaped,
+    XML_CDATA.write: str,
+    HTML_TEXT.write: html.unescape,  # in CDATA
+    EMBEDDED_TEXT.write: lambda raw: html.unescape(unescaped(raw)),
+}
+"""By how a text is written: what it means, but for the escapes."""
 _SIGNIFICANT = re.compile(r"[\\'\"]|^[@?]")
 
 
@@ -35,7 +46,7 @@ def resource_tokens(tokens: Sequence[MarkupToken]) -> Generator[None, None, list
     for number, token in enumerate(tokens):
         if number % _STEPS_BETWEEN_PAUSES == _STEPS_BETWEEN_PAUSES - 1:
             yield
-        if token.kind is not Kind.TEXT or token.style.write is not XML_TEXT.write:
+        if token.kind is not Kind.TEXT:
             found.append(token)
         elif _REFERENCE.fullmatch(token.raw):
             found.append(MarkupToken(Kind.ASIDE, token.raw))
@@ -45,7 +56,8 @@ def resource_tokens(tokens: Sequence[MarkupToken]) -> Generator[None, None, list
 
 
 def _read(token: MarkupToken) -> Generator[None, None, list[MarkupToken]]:
-    style = Style(_written, keeps_space=token.style.keeps_space)
+    style = Style(partial(_written, token.style.write), keeps_space=token.style.keeps_space)
+    meaning = _MEANINGS[token.style.write]
     if _SIGN.search(token.raw) is None:
         return [dataclasses.replace(token, style=style)]
     raw, found, pieces = token.raw, list[MarkupToken](), list[str]()
@@ -54,7 +66,7 @@ def _read(token: MarkupToken) -> Generator[None, None, list[MarkupToken]]:
     def end_text(end: int) -> None:
         nonlocal pieces
         if begin < end:
-            text = "".join((*pieces, unescaped(raw[done:end])))
+            text = "".join((*pieces, meaning(raw[done:end])))
             found.append(MarkupToken(Kind.TEXT, raw[begin:end], text=text, style=style))
         pieces = []
 
@@ -67,7 +79,7 @@ def _read(token: MarkupToken) -> Generator[None, None, list[MarkupToken]]:
             found.append(MarkupToken(Kind.ASIDE, sign.group(), is_block=escaped is not None))
             begin = sign.end()
         else:
-            pieces += (unescaped(raw[done : sign.start()]), _character(code) if code else escaped)
+            pieces += (meaning(raw[done : sign.start()]), _character(code) if code else escaped)
         done = sign.end()
     end_text(len(raw))
     return found
@@ -78,5 +90,5 @@ def _character(code: str) -> str:
     return bytes.fromhex(code.replace(r"\u", "")).decode("utf-16-be")
 
 
-def _written(text: str) -> str:
-    return _SIGNIFICANT.sub(r"\\\g<0>", XML_TEXT.write(text))
+def _written(write: _Convert, text: str) -> str:
+    return _SIGNIFICANT.sub(r"\\\g<0>", write(text))

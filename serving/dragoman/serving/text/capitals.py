@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dragoman.serving.text.word_list import names
 
-__all__ = ["Capitals"]
+__all__ = ["Capitals", "without"]
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _TWO_CAPITALS = re.compile(r"[^\W\d_a-z]{2}")
@@ -28,7 +28,7 @@ class Capitals:
 
     def __init__(self, source_language: str | None = None, target_language: str | None = None) -> None:
         source, target = _primary(source_language), _primary(target_language)
-        self._is_english = source == "en"
+        self._is_english, self._writes_english = source == "en", target == "en"
         self._reads_dotted, self._writes_dotted = source in _DOTTED, target in _DOTTED
 
     @staticmethod
@@ -40,7 +40,7 @@ class Capitals:
         """A sentence in capitals in normal spelling, with the same number of characters; None for any other. `spared` is not
         changed.
         """
-        own = _without(text, spared) if spared else text
+        own = without(text, spared) if spared else text
         if not own.isupper():
             return None
         words = [match for match in _WORD.finditer(own) if match.group().isupper()]
@@ -53,11 +53,31 @@ class Capitals:
         for match in plain:
             for at in range(*match.span()):
                 characters[at] = self._lower(text[at])
-            if self._is_english and match.group()[0] == "I" and match.group()[1:2] in {"", "'", "’"}:
+            if self._is_english and _is_english_i(match.group()):
                 characters[match.start()] = "I"
         if plain[0] is words[0]:
             characters[words[0].start()] = text[words[0].start()]
         return "".join(characters)
+
+    def lowered_prefix(self, prefix: str) -> str:
+        """The given beginning of a translation that will be put into capitals: in normal spelling, if it is in capitals.
+
+        Put into capitals again it is the same.
+        """
+        if not prefix.isupper():
+            return prefix
+        first = _WORD.search(prefix)
+        begin = 0 if first is None else first.start() + 1  # the translation begins with a capital
+        return prefix[:begin] + _WORD.sub(lambda match: self._lowered_word(match.group()), prefix[begin:])
+
+    def _lowered_word(self, word: str) -> str:
+        """Of a translation."""
+        if self._stays(word):
+            return word
+        lowered = (word.replace("I", "ı").replace("İ", "i") if self._writes_dotted else word).lower()
+        if self._writes_english and _is_english_i(word):
+            lowered = f"I{lowered[1:]}"
+        return lowered if self.raised(lowered) == word else word
 
     def raised(self, text: str) -> str:
         """The translation in capitals."""
@@ -75,7 +95,12 @@ class Capitals:
         return lower if len(lower) == 1 else character
 
 
-def _without(text: str, spared: Sequence[tuple[int, int]]) -> str:
+def _is_english_i(word: str) -> bool:
+    """I, I'm, I've."""
+    return word[0] == "I" and word[1:2] in {"", "'", "’"}
+
+
+def without(text: str, spared: Sequence[tuple[int, int]]) -> str:
     """The text with the spared characters replaced by spaces."""
     pieces, done = list[str](), 0
     for start, end in spared:

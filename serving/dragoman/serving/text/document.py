@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dragoman.search import DecodingOptions
+from dragoman.serving.text.capitals import Capitals
 from dragoman.serving.text.links import Link
 from dragoman.serving.text.places import Places, Run, Span, Stretch, moved_links
 from dragoman.serving.text.term_places import PartTerms
@@ -52,7 +53,8 @@ class Part(NamedTuple):
     `decoding`: DecodingOptions of this part alone, which override those of the request. `restore` gets the translation;
     without it the translation itself is joined. It gets links only if `needs_links`, which costs forced decoding. `places`:
     where the part's characters are in the request's text; None if that is not needed. `terms`: words of the translation that
-    may have to be moved. `marks`: how many tags and placeholders are put back.
+    may have to be moved. `marks`: how many tags and placeholders are put back. `capitals`: the rules by which it was
+    put into normal spelling, if it is in capitals.
     """
 
     text: str
@@ -62,6 +64,7 @@ class Part(NamedTuple):
     places: Sequence[Run] = ()
     terms: PartTerms | None = None
     marks: int = 0
+    capitals: Capitals | None = None
 
     def options(self, of_request: DecodingOptions) -> DecodingOptions:
         """The options of this part's search."""
@@ -110,6 +113,9 @@ class Block(Protocol):
     def has_words(self, start: int, end: int) -> bool:
         """Whether text[start:end] has anything to translate: a letter that is also in the source."""
 
+    def bare(self, start: int, end: int) -> Span:
+        """text[start:end], which has words, without what stands at its ends and is no part of its sentence."""
+
     def part(self, start: int, end: int) -> Part:
         """The part text[start:end]; it knows how to restore what was taken out of it."""
 
@@ -134,6 +140,10 @@ class PlainBlock(NamedTuple):
 
     def has_words(self, start: int, end: int) -> bool:
         return LETTER.search(self.text, start, end) is not None
+
+    def bare(self, start: int, end: int) -> Span:
+        """All of it."""
+        return start, end
 
     def part(self, start: int, end: int) -> Part:
         """Nothing was taken out, so nothing is put back."""

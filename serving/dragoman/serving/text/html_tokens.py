@@ -23,7 +23,10 @@ _CHARACTERS_BETWEEN_PAUSES = 4096
 INLINE = names("""
     a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd mark meter nobr output progress q rp rt
     ruby s samp small span strike strong sub sup time tt u var wbr input
+    c v lang
 """)
+"""The last three are those of WebVTT, whose cues are sent as HTML: a class, a voice and a language."""
+_OF_CUES = names("b c i lang rt ruby u v")
 _EMPTY = names("area base basefont br col embed frame hr img input keygen link meta param source track wbr")
 _KEPT = names("""
     applet audio canvas code iframe kbd math noembed noframes object plaintext pre samp script style svg template textarea tt
@@ -78,7 +81,7 @@ def _token(source: str, at: int) -> Generator[None, None, MarkupToken | None]:
         read = yield from read_attributes(source, at, at + 2)
         if read.end < 0:
             return MarkupToken(Kind.ASIDE, source[at:])
-        name = read.name.lower()
+        name = _name(read.name)
         return MarkupToken(Kind.CLOSE, source[at : read.end], name, is_block=name not in INLINE)
     if source.startswith("<!--", at):
         return MarkupToken(Kind.ASIDE, source[at : _behind(source, "-->", at + 2)])
@@ -91,7 +94,7 @@ def _opened(source: str, at: int) -> Generator[None, None, MarkupToken]:
     read = yield from read_attributes(source, at, at + 1)
     if read.end < 0:
         return MarkupToken(Kind.ASIDE, source[at:])
-    tag = read.name.lower()
+    tag = _name(read.name)
     kind = Kind.ASIDE if tag in _EMPTY else Kind.OPEN
     return MarkupToken(
         kind,
@@ -101,6 +104,13 @@ def _opened(source: str, at: int) -> Generator[None, None, MarkupToken]:
         is_kept=kind is Kind.OPEN and (tag in _KEPT or read.asks_to_be_kept),
         attributes=() if read.asks_to_be_kept else read.texts,
     )
+
+
+def _name(written: str) -> str:
+    """Without the classes that WebVTT has behind a name: <c.red> is ended by </c>."""
+    name = written.lower()
+    before = name.partition(".")[0]
+    return before if before in _OF_CUES else name
 
 
 def _behind(source: str, mark: str, start: int) -> int:

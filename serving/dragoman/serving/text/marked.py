@@ -25,6 +25,8 @@ PartOptions = Callable[[str, Sequence[str]], tuple[Mapping[str, object] | None, 
 
 _ATOMS_AT_ONCE = 1000
 """Atoms that are put back where they stood between two pauses: two milliseconds."""
+_MOST_ASIDES = 16
+"""At one end of a sentence."""
 
 
 class MarkedBlock:
@@ -61,9 +63,26 @@ class MarkedBlock:
             start = atom.end
         return LETTER.search(self.text, start, end) is not None
 
+    def bare(self, start: int, end: int) -> tuple[int, int]:
+        """Models turn an emoji at an end of a sentence into a part of it: the subject, or what something is like."""
+        text, atoms = self.text, self._atoms_of(start, end)
+        for atom in atoms[:_MOST_ASIDES]:
+            if not atom.is_aside or atom.start != start:
+                break
+            start = atom.end + atom.behind
+            while start < end and text[start].isspace():
+                start += 1
+        for atom in atoms[: -_MOST_ASIDES - 1 : -1]:
+            if not atom.is_aside or atom.end != end:
+                break
+            end = atom.start - atom.before
+            while start < end and text[end - 1].isspace():
+                end -= 1
+        return start, end
+
     def part(self, start: int, end: int) -> Part:
         """With the tags within it, and those before it that belong to no earlier part."""
-        text, atoms = self.text[start:end], self._atoms_of(start, end)
+        text, atoms, capitals = self.text[start:end], self._atoms_of(start, end), None
         first, stop = self._take_tags(end)
         own = [
             tag._replace(
@@ -77,7 +96,7 @@ class MarkedBlock:
         if self._capitals is not None:
             lowered = self._capitals.lowered(text, [(atom.start, atom.end) for atom in stand_ins])
             if lowered is not None:
-                text, write = lowered, _InCapitals(self._capitals, write)
+                text, write, capitals = lowered, _InCapitals(self._capitals, write), self._capitals
         decoding, terms = None, None
         if self._options is not None:
             decoding, terms = self._options(text, [text[atom.start : atom.end] for atom in stand_ins])
@@ -88,7 +107,8 @@ class MarkedBlock:
         may_swap = len({atom.raw for atom in stand_ins}) > 1
         restore = Restorer(text, own, stand_ins, write)
         needs_links = is_inside or may_swap or terms is not None
-        return Part(text, decoding, needs_links, restore, places, terms, marks=len(own) + len(stand_ins))
+        marks = len(own) + len(stand_ins)
+        return Part(text, decoding, needs_links, restore, places, terms, marks, capitals)
 
     def unchanged(self, start: int, end: int) -> Iterable[str]:
         """Tags and atoms stay where they stood: placing those of a long stretch would take long."""
@@ -99,7 +119,10 @@ class MarkedBlock:
     def _woven(self, start: int, end: int) -> str:
         first, stop = self._take_tags(end)
         tags = [(min(max(tag.at, start), end) - start, tag.raw) for tag in self._tags[first:stop]]
-        slots = [Slot(atom.start - start, atom.end - start, atom.raw, -1) for atom in self._atoms_of(start, end)]
+        slots = [
+            Slot(max(atom.start - atom.before - start, 0), min(atom.end + atom.behind, end) - start, atom.raw, -1)
+            for atom in self._atoms_of(start, end)
+        ]
         return woven(self.text[start:end], tags, slots, self._write).text
 
     def _atoms_of(self, start: int, end: int) -> Sequence[Atom]:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dragoman.serving.text.attribute_texts import closing, opening, reference
 from dragoman.serving.text.markup_tokens import HTML_TEXT, AttributeText, Kind, MarkupToken, Style, element_end
@@ -41,12 +42,20 @@ class MarkedText:
     style: Style = HTML_TEXT
 
 
+class _Note(NamedTuple):
+    """The content of a note: its blocks, and the source around them."""
+
+    blocks: list[MarkedText]
+    gaps: list[str]
+
+
 def marked_texts(
-    tokens: Sequence[MarkupToken], *, translates_attributes: bool = False
+    tokens: Sequence[MarkupToken], *, translates_attributes: bool = False, is_note: bool = False
 ) -> Generator[None, None, tuple[list[MarkedText], list[str], int]]:
     """The blocks of a document, the source around them (one gap more than blocks), and how many characters the tokens have.
 
-    A translated attribute is a block before the one that its tag stands in (`attribute_texts`).
+    A translated attribute is a block before the one that its tag stands in (`attribute_texts`), and so is the content of a
+    note. Notes and translated attributes of a note are none.
     """
     builder = _Builder(translates_attributes)
     at = steps = 0
@@ -54,6 +63,12 @@ def marked_texts(
         if (steps := steps + 1) % _STEPS_BETWEEN_PAUSES == 0:
             yield
         token = tokens[at]
+        if token.is_note and not is_note:
+            end = yield from element_end(tokens, at)
+            blocks, gaps, _ = yield from marked_texts(tokens[at + 1 : end - 1], is_note=True)
+            builder.add_note(tokens[at:end], _Note(blocks, gaps))
+            at = end
+            continue
         raw = builder.with_references(token) if token.attributes else token.raw
         if token.kind is Kind.OPEN and token.is_kept:
             end = yield from element_end(tokens, at)
@@ -91,8 +106,8 @@ class _Builder:
         self.place = 0  # of what is added next
         self._style: Style | None = None
         self._translates_attributes = translates_attributes
-        self._attributes: list[tuple[int, AttributeText]] = []  # of the block that goes on
-        self._own: list[tuple[int, AttributeText]] = []  # of the token that is added next
+        self._attributes: list[tuple[int, AttributeText | _Note]] = []  # of the block that goes on
+        self._own: list[tuple[int, AttributeText | _Note]] = []  # of the token that is added next
         self._named = 0
 
     def with_references(self, token: MarkupToken) -> str:
@@ -111,6 +126,16 @@ class _Builder:
         """Of what follows in the document."""
         self.place += extent
         return Source(raw, self.place - extent, extent)
+
+    def add_note(self, tokens: Sequence[MarkupToken], note: _Note) -> None:
+        """A note is in its sentence what a tag without a partner is."""
+        whole = "".join([token.raw for token in tokens])
+        raw = f"{tokens[0].raw}{reference(self._named)}{tokens[-1].raw}" if note.blocks else whole
+        if note.blocks:
+            self._own.append((self._named, note))
+            self._named += 1
+        aside = MarkupToken(Kind.ASIDE, raw)
+        self.add(self.source(raw, len(whole)), aside, aside)
 
     def add(self, source: Source, item: Item | None, token: MarkupToken) -> None:
         """`item` of the block that goes on; without one the block ends, and its source stands behind it."""
@@ -131,9 +156,12 @@ class _Builder:
         """The texts of attributes come before what their tags stand in."""
         for name, text in self._attributes:
             self.gap.append(opening(name))
-            self.blocks.append(MarkedText([text.text.strip()], [Source("")], {}, text.style))
-            self.gaps.append("".join(self.gap))
-            self.gap = [closing()]
+            blocks, gaps = text if isinstance(text, _Note) else ([_of_attribute(text)], ["", ""])
+            for block, gap in zip(blocks, gaps, strict=False):
+                self.blocks.append(block)
+                self.gaps.append("".join((*self.gap, gap)))
+                self.gap = []
+            self.gap = [gaps[-1], closing()]
         self._attributes = []
 
     def end_block(self) -> None:
@@ -168,6 +196,10 @@ class _Builder:
         self.blocks.append(MarkedText(list(kept), list(sources), own, style))
         self.gaps.append("".join(self.gap))
         self.gap = [after, *(_around(source, item) for source, item in items[last + 1 :])]
+
+
+def _of_attribute(text: AttributeText) -> MarkedText:
+    return MarkedText([text.text.strip()], [Source("")], {}, text.style)
 
 
 def _around(source: Source, item: Item) -> str:

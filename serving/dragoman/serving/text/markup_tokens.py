@@ -60,7 +60,8 @@ class MarkupToken:
     """`raw` is the source, byte for byte. `text`: what a text means, without entities.
 
     `is_block`: text does not go on across it. `is_kept`: an element whose content is not translated. `needs_words`: a tag
-    that means nothing around no words, so that it is left out there.
+    that means nothing around no words, so that it is left out there. `is_note`: it begins an element in a sentence whose
+    content is a text of its own.
     """
 
     kind: Kind
@@ -70,6 +71,7 @@ class MarkupToken:
     is_block: bool = False
     is_kept: bool = False
     needs_words: bool = False
+    is_note: bool = False
     style: Style = HTML_TEXT
     attributes: tuple[AttributeText, ...] = ()
     written: str = ""

@@ -23,11 +23,17 @@ _LONGEST_ENDING = 4
 
 
 class Atom(NamedTuple):
-    """source[start:end] is the stand-in for `raw`."""
+    """source[start:end] is the stand-in for `raw`; so many spaces were added `before` and `behind` it.
+
+    `is_aside`: it is no word of its sentence, if it stands at an end of it.
+    """
 
     start: int
     end: int
     raw: str
+    before: int = 0
+    behind: int = 0
+    is_aside: bool = False
 
 
 class Slot(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 
-__all__ = ["may_have_placeholders", "placeholder_spans"]
+__all__ = ["is_aside", "may_have_placeholders", "placeholder_spans"]
 
 _UNITS = (
     "km/h|kWh|kHz|MHz|GHz|min|Mbit|Gbit|kB|MB|GB|TB|km|cm|mm|nm|kg|mg|ml|cl|dl|kW|MW|mAh|ms|Hz|lb|oz|ft|°C|°F|°|µm|m²|m³"
@@ -23,6 +23,7 @@ _EMOJI = re.compile(
 )
 _ALONE = re.compile(rf"{_EMOJI.pattern}|{{\\")
 """What letters beside it are no part of: emoji, and codes of subtitles such as {\\an8}."""
+_ASIDE = re.compile(rf"(?:{_EMOJI.pattern}|{{\\[^{{}}\n]{{1,99}}}})+")
 _PLACEHOLDER = re.compile(
     "|".join(
         (
@@ -51,6 +52,11 @@ _SPACED_LETTERS = re.compile(r"[0-9A-Za-z\u00c0-\u024f\u0370-\u058f]{0,40}")
 def may_have_placeholders(text: str) -> bool:
     """A quick check; False only if the text certainly has none."""
     return _BEGINS_ONE.search(text) is not None
+
+
+def is_aside(placeholder: str) -> bool:
+    """Whether it is no word, but beside those of its sentence."""
+    return _ASIDE.fullmatch(placeholder) is not None
 
 
 def placeholder_spans(text: str, tags: Set[int] = frozenset()) -> Iterator[tuple[int, int] | None]:

@@ -93,31 +93,48 @@ def _plan_block(document: _Builder, block: Block, measure: Measure, splitting: S
             document.skip(text[end : found[0]])
             yield from document.keep(block, (found[0], mark))
             span, end = (mark, found[1]), mark
-        if splitting.segmentation != "none" and not block.has_words(*span):
+        if splitting.segmentation == "none":
+            yield from _add_parts(document, block, (end, *span), measure, splitting)
+        elif block.has_words(*span):
+            bare = block.bare(*span)
+            if span[0] < bare[0]:
+                document.skip(_gap(text, end, span[0], splitting))
+                yield from document.keep(block, (span[0], bare[0]))
+                end = bare[0]
+            yield from _add_parts(document, block, (end, *bare), measure, splitting)
+            if bare[1] < span[1]:
+                yield from document.keep(block, (bare[1], span[1]))
+        else:
             document.skip(text[end : span[0]])
             yield from document.keep(block, span)
-            end = span[1]
-            continue
-        if measure.fits(text[slice(*span)]):
-            part = block.part(*span)
-            measure.note_part(part.marks)
-            document.add(_gap(text, end, span[0], splitting), part)
-            end = span[1]
-            continue
-        if splitting.refuse_long:
-            raise InvalidRequest(
-                f"a text of {span[1] - span[0]} characters has more tokens than the model takes ({measure.max_tokens}); "
-                "shorten it or ask for split='sentence'"
-            )
-        for piece in pieces(measure, text, span, splitting.language, is_sentence=splitting.segmentation == "sentence"):
-            if piece is None or measure.is_pause_due():
-                yield
-            if piece is not None:
-                part = block.part(*piece)
-                measure.note_part(piece[1] - piece[0] + part.marks)
-                document.add(_gap(text, end, piece[0], splitting), part)
-                end = piece[1]
+        end = span[1]
     document.skip(text[end:])
+
+
+def _add_parts(
+    document: _Builder, block: Block, place: tuple[int, int, int], measure: Measure, splitting: Splitting
+) -> Generator[None, None, None]:
+    """The parts of a span: one, if the model takes it. `place`: where what is planned ends, and the span."""
+    text, (end, *span) = block.text, place
+    if measure.fits(text[slice(*span)]):
+        part = block.part(*span)
+        measure.note_part(part.marks)
+        document.add(_gap(text, end, span[0], splitting), part)
+        return
+    if splitting.refuse_long:
+        raise InvalidRequest(
+            f"a text of {span[1] - span[0]} characters has more tokens than the model takes ({measure.max_tokens}); "
+            "shorten it or ask for split='sentence'"
+        )
+    is_sentence = splitting.segmentation == "sentence"
+    for piece in pieces(measure, text, (span[0], span[1]), splitting.language, is_sentence=is_sentence):
+        if piece is None or measure.is_pause_due():
+            yield
+        if piece is not None:
+            part = block.part(*piece)
+            measure.note_part(piece[1] - piece[0] + part.marks)
+            document.add(_gap(text, end, piece[0], splitting), part)
+            end = piece[1]
 
 
 def _list_mark(text: str, end: int, span: _Span) -> int | None:

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from dragoman.bundle.tokenizer import Tokenizer
 from dragoman.search import DecodingOptions
 from dragoman.search.phrase_table import Phrases
-from dragoman.serving.text.capitals import Capitals
+from dragoman.serving.text.capitals import Capitals, without
 from dragoman.serving.text.document import Block, PlainBlock
 from dragoman.serving.text.glossary import Glossary
 from dragoman.serving.text.marked import MarkedBlock
 from dragoman.serving.text.origin import Origin, Replaced
 from dragoman.serving.text.placeholder_slots import Atom
-from dragoman.serving.text.placeholders import placeholder_spans
+from dragoman.serving.text.placeholders import is_aside, placeholder_spans
 from dragoman.serving.text.places import Source, Stretch
 from dragoman.serving.text.restoring import Tag
 from dragoman.serving.text.stand_ins import StandIns
 from dragoman.serving.text.term_places import PartTerms, Term
+from dragoman.serving.text.unread_words import UnreadWords
 
 __all__ = ["BEAM_WITH_TERMS", "Draft", "Protection"]
 
@@ -101,7 +102,9 @@ def _joined(
 
 
 class Protection:
-    """A request's settings: whether placeholders are kept, which terms are enforced, and whether capitals are lowered."""
+    """A request's settings: whether placeholders are kept, and words that the model can't read (`unread`), which terms are
+    enforced, and whether capitals are lowered.
+    """
 
     def __init__(
         self,
@@ -113,12 +116,14 @@ class Protection:
         keeps_places: bool = False,
         glossary: Glossary | None = None,
         capitals: Capitals | None = None,
+        unread: UnreadWords | None = None,
         can_enforce: bool = True,
         places_terms: bool = True,
         widest: int = BEAM_WITH_TERMS,
     ) -> None:
         self._tokenizer, self._stand_ins, self._decoding = tokenizer, stand_ins, decoding
         self._keeps_placeholders, self._glossary, self._capitals = keeps_placeholders, glossary, capitals
+        self._unread = unread
         self._keeps_places, self._places_terms = keeps_places, places_terms
         self._can_enforce, self._widest = can_enforce and not decoding.sampling, widest
 
@@ -151,7 +156,18 @@ class Protection:
                 start, end = span
                 if opaque.isdisjoint(range(start, end)):
                     found.append((start, end, draft.write(text[start:end])))
+        if self._unread is not None and not text.isascii():
+            others = without(text, [(start, end) for start, end, _ in sorted(found)]) if found else text
+            for span in self._unread.spans(others, {place for place, _, _ in draft.tags}):
+                if span is None:
+                    yield
+                elif not self._has_term(text[slice(*span)]):
+                    found.append((*span, draft.write(text[slice(*span)])))
         return (yield from _joined(sorted(found), text, draft))
+
+    def _has_term(self, text: str) -> bool:
+        """Whether the glossary translates any of it."""
+        return self._glossary is not None and bool(self._glossary.find(text))
 
     def _with_stand_ins(
         self, text: str, spans: Sequence[tuple[int, int, str]], tags: Sequence[Tag], replaced: list[Replaced]
@@ -175,7 +191,7 @@ class Protection:
             behind = " " if text[end : end + 1].isalnum() else ""
             pieces += (text[done:start], before, stand_in, behind)
             begin = start + shift + len(before)
-            atoms.append(Atom(begin, begin + len(stand_in), raw))
+            atoms.append(Atom(begin, begin + len(stand_in), raw, len(before), len(behind), is_aside(text[start:end])))
             replaced.append(Replaced(begin - len(before), len(before) + len(stand_in) + len(behind), start, end))
             while next_place < len(places) and places[next_place] == end and tags[next_place].partner < next_place:
                 moved.append(begin + len(stand_in))  # before the space, but for the beginning of a pair

@@ -16,7 +16,7 @@ from dragoman.serving.text.markup_tokens import HTML_ATTRIBUTE, HTML_TEXT, Kind,
 from dragoman.serving.text.word_list import names
 from dragoman.serving.text.xml_text import XML_TEXT, unescaped_places
 
-__all__ = ["embedded_tokens"]
+__all__ = ["EMBEDDED_TEXT", "embedded_tokens"]
 
 _TAG = re.compile(r"&lt;/?[a-zA-Z][a-zA-Z0-9]{0,20}(?=[\s/&>])")
 _ELEMENTS = names("""
@@ -26,7 +26,7 @@ _ELEMENTS = names("""
     video wbr
 """)
 _STEPS_BETWEEN_PAUSES = 100
-_TEXT = Style(lambda text: XML_TEXT.write(HTML_TEXT.write(text)))
+EMBEDDED_TEXT = Style(lambda text: XML_TEXT.write(HTML_TEXT.write(text)))
 _ATTRIBUTE = Style(lambda text: XML_TEXT.write(HTML_ATTRIBUTE.write(text)))
 
 
@@ -59,7 +59,7 @@ def embedded_tokens(raw: str) -> Generator[None, None, list[MarkupToken] | None]
         at += len(token.raw)
         name = f"html:{token.name}" if token.name else ""  # no other element has it
         own = raw[first : _raw_place(places, at)]
-        found.append(dataclasses.replace(token, raw=own, name=name, style=_TEXT, attributes=attributes))
+        found.append(dataclasses.replace(token, raw=own, name=name, style=EMBEDDED_TEXT, attributes=attributes))
     return found
 
 

@@ -18,6 +18,8 @@ _BLOCKS = names("""
     tbody td text th thead title tr ul variablelist
 """)
 """Names that mean structure wherever they stand (XHTML, DocBook, DITA, TEI)."""
+_NOTES = names("fn footnote")
+"""Of DITA and DocBook. They have paragraphs, but the sentence that they stand in goes on behind them."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,6 +43,9 @@ def structured(tokens: Sequence[MarkupToken]) -> Generator[None, None, list[Mark
     for at, token in enumerate(tokens):
         if at % STEPS_BETWEEN_PAUSES == STEPS_BETWEEN_PAUSES - 1:
             yield
+        if _is_note(at, elements, owners, tokens):
+            found.append(dataclasses.replace(token, is_note=True))
+            continue
         is_block = token.is_block or _ends_text(at, tokens, elements[owners[at]] if owners[at] >= 0 else None)
         found.append(dataclasses.replace(token, is_block=True) if is_block and not token.is_block else token)
     return found
@@ -82,6 +87,16 @@ def _ends_text(at: int, tokens: Sequence[MarkupToken], owner: _Element | None) -
     if token.kind is Kind.CLOSE:
         return owner is None or owner.end != at or not owner.is_inline
     return token.kind is Kind.ASIDE and token.name != "" and not _is_inline(token, owner, tokens)
+
+
+def _is_note(at: int, elements: Sequence[_Element], owners: Sequence[int], tokens: Sequence[MarkupToken]) -> bool:
+    """Whether a note begins there, in a sentence."""
+    token = tokens[at]
+    if token.kind is not Kind.OPEN or token.is_kept or local_name(token) not in _NOTES:
+        return False
+    note = elements[owners[at]]
+    parent = elements[note.parent] if note.parent >= 0 else None
+    return note.end >= 0 and parent is not None and (parent.has_text or parent.is_inline)
 
 
 def _is_inline(token: MarkupToken, parent: _Element | None, tokens: Sequence[MarkupToken]) -> bool:
