@@ -1,8 +1,9 @@
 """Runs the native code's tests with sanitizers: `make sanitize`, or `native/sanitize.py TEST…` for some of the operators'.
 
 The custom operators and the Triton backend's EngineClient are compiled with each sanitizer into a temporary directory, and
-the tests run on those libraries in a Python that was started with the sanitizer's runtime. Python, ONNX Runtime and numpy
-are not instrumented. The exit status is that of the first test run that failed or had a report.
+the tests run on those libraries in a Python that was started with the sanitizer's runtime. Sources that a test compiles by
+itself (the limit of messages) are compiled with the sanitizer, too. Python, ONNX Runtime and numpy are not instrumented.
+The exit status is that of the first test run that failed or had a report.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from pathlib import Path
 import build
 
 ROOT = build.HERE.parent
+NATIVE_TESTS, MESSAGE_LIMIT = ROOT / "tests" / "unit" / "native", "test_message_limit.py"
 APART = {"test_build.py", "test_processors.py"}  # they compile, or start processes of their own
-OPERATOR_TESTS = [str(path) for path in sorted((ROOT / "tests/unit/native").glob("test_*.py")) if path.name not in APART]
-CLIENT_TESTS = ROOT / "tests" / "unit" / "serving" / "backend_client"
+OPERATOR_TESTS = [str(path) for path in sorted(NATIVE_TESTS.glob("test_*.py")) if path.name not in {*APART, MESSAGE_LIMIT}]
+BACKEND_TESTS = [str(ROOT / "tests/unit/serving/backend_client"), str(NATIVE_TESTS / MESSAGE_LIMIT)]
+"""Their code is the same for every instruction set."""
 RUN_TESTS = """
 import sys
 from pathlib import Path
@@ -34,7 +37,7 @@ sys.exit(pytest.main(sys.argv[3:]))
 
 @dataclass(frozen=True, slots=True)
 class Sanitizer:
-    """How the operators are compiled with it, and what runs their tests."""
+    """How the code is compiled with it, and what runs the tests."""
 
     flags: str
     runtime: str
@@ -96,7 +99,7 @@ def run(title: str, sanitizer: Sanitizer, tests: list[str]) -> None:
         for processor in sanitizer.processors:
             pytest(processor, tests or OPERATOR_TESTS)
         if not tests:
-            pytest(sanitizer.processors[0], [str(CLIENT_TESTS)])
+            pytest(sanitizer.processors[0], BACKEND_TESTS)
 
 
 def named_tests() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -22,9 +23,13 @@ can_compile = pytest.mark.skipif(not _has_compiler(), reason="there is no C++ co
 
 
 def shared_library(output: Path, code: str) -> Path:
-    """The library `output` of this code; its name is how other libraries know it."""
+    """The library `output` of this code, all of whose functions are public; its name is how other libraries know it."""
     source = output.with_suffix(".cpp")
     source.write_text(code, encoding="utf-8")
-    command = [*build.compiler(), "-shared", "-fPIC", "-o", output, source, f"-Wl,-soname,{output.name}"]
-    subprocess.run(command, check=True)
+    # As our libraries are compiled, whose sources some tests include: with a sanitizer, too (native/sanitize.py).
+    command = [*build.compiler(), *build.flags(), "-fvisibility=default"]
+    # The runtime of a sanitizer, loaded before this process, is not for the compiler.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    named = ["-shared", "-o", output, source, f"-Wl,-soname,{output.name}"]
+    subprocess.run([*command, *named], check=True, env=environment)
     return output

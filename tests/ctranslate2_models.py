@@ -23,9 +23,18 @@ TOKENIZER_FILES = ("source.spm", "target.spm", "sentencepiece.bpe.model", "spiec
 
 
 def write_ctranslate2(
-    directory: Path, family: str, quantization: str | None = None, *, shape: dict[str, Any] | None = None, **config: object
+    directory: Path,
+    family: str,
+    quantization: str | None = None,
+    *,
+    shape: dict[str, Any] | None = None,
+    unbiased: tuple[str, ...] = (),
+    **config: object,
 ) -> Path:
-    """A directory as `ct2-transformers-converter --copy_files` leaves it; `config` overrides settings of config.json."""
+    """A directory as `ct2-transformers-converter --copy_files` leaves it; `config` overrides settings of config.json.
+
+    `unbiased`: linear layers that have no bias, by their names in Hugging Face's model.
+    """
     pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
     import transformers
     from ctranslate2.converters.transformers import _MODEL_LOADERS
@@ -38,6 +47,8 @@ def write_ctranslate2(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = transformers.AutoModelForSeq2SeqLM.from_pretrained(source, local_files_only=True, dtype="float32").eval()
+    for name in unbiased:
+        model.get_submodule(name).bias = None
     model.config.normalize_before = family in ("mBART", "mBART-50", "Pegasus")
     model.config.normalize_embedding = family != "Pegasus"
     loader = _MODEL_LOADERS[type(model.config).__name__]

@@ -6,8 +6,10 @@ import torch for each of them.
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ import pytest
 
 import fairseq_files
 import marian_files
+import opennmt_files
 from ctranslate2_models import write_ctranslate2
 from dragoman.bundle.manifest import read_manifest
 from dragoman.cli import main
 from random_families import FAMILIES
+from random_marian import REFERENCE_MODEL
 from shown_commands import shown_commands
 
 PAGES = ("README.md", *(f"docs/{page}.md" for page in ("bundle", "export", "formats")))
@@ -53,6 +57,22 @@ def ctranslate2_without_its_tokenizer(place: Path) -> None:
     shutil.move(place / "sentencepiece.bpe.model", place.parent)
 
 
+def argos(place: Path) -> None:
+    """A package of Argos Translate."""
+    model, name = write_ctranslate2(place.with_name("packed"), "Marian", shape=ONE_LAYER), place.stem
+    with zipfile.ZipFile(place, "w") as archive:
+        archive.writestr(f"{name}/metadata.json", json.dumps({"from_code": "zh", "to_code": "en"}))
+        archive.write(model / "source.spm", f"{name}/sentencepiece.model")
+        for file in ("model.bin", "config.json", "shared_vocabulary.json"):
+            archive.write(model / file, f"{name}/model/{file}")
+
+
+def opennmt_without_its_tokenizer(place: Path) -> None:
+    source, target = ["▁Where", "▁is", "▁the"], ["▁Where", "▁is", "▁it", "."]
+    opennmt_files.write(place, vocab={"src": [*opennmt_files.SPECIALS, *source], "tgt": [*opennmt_files.SPECIALS, *target]})
+    shutil.copyfile(REFERENCE_MODEL / "source.spm", place.with_name("sentencepiece.model"))
+
+
 CHECKPOINTS: dict[str, Callable[[Path], object]] = {
     "nllb-200-distilled-600M": family("NLLB", ONE_LAYER),
     "t5-base": family("T5", ONE_T5),
@@ -62,6 +82,8 @@ CHECKPOINTS: dict[str, Callable[[Path], object]] = {
     "checkpoints/checkpoint_best.pt": fairseq_with_its_data,
     "wmt-model": fairseq_apart,
     "en-fr-marian": marian_files.write,
+    "translate-zh_en-1_9.argosmodel": argos,
+    "model_step_100000.pt": opennmt_without_its_tokenizer,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import platform
@@ -17,7 +18,7 @@ import pytest
 from native import build
 from native.glibc import oldest_glibc
 
-from compiled import can_compile
+from compiled import can_compile, shared_library
 from dragoman import native
 from dragoman.native import BACKEND_LIBRARY, OPS_LIBRARY
 
@@ -214,3 +215,11 @@ def test_a_wheel_that_cannot_be_compiled_is_not_made(source: Path) -> None:
     assert "CXX=/nowhere/g++ is no program" in made.stderr
     assert "DRAGOMAN_PURE_WHEEL=1" in made.stderr
     assert not list((source / "dist").glob("*"))
+
+
+@can_compile
+def test_what_tests_compile_has_the_flags_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a sanitizer among them (native/sanitize.py)."""
+    monkeypatch.setenv("CXXFLAGS", "-DANSWER=42")
+    library = shared_library(tmp_path / "answer.so", 'extern "C" int answer() { return ANSWER; }')
+    assert ctypes.CDLL(str(library)).answer() == 42
