@@ -67,7 +67,7 @@ def expensive(*, full: bool = False) -> list[Expensive]:
 
 def _long_texts() -> list[Expensive]:
     """Texts that rules of sentences, of words and of placeholders read for long."""
-    dots, words = "." * 40_000 + "x", "abc " * 25_000
+    dots, words, thai = "." * 40_000 + "x", "abc " * 25_000, "เขาไปโรงเรียน" * 2500
     texts = {
         "40,000 dots": dots,
         "abc 25,000 times": words,
@@ -89,7 +89,8 @@ def _long_texts() -> list[Expensive]:
         Expensive("abc 25,000 times, streamed", partial(send_stream, words)),
         Expensive("100 kB of ordinary text, streamed", partial(send_stream, (ORDINARY * 700)[:99_900])),
         Expensive("abc 25,000 times, encoder", partial(send_to_encoder, [words])),
-        Expensive("100 kB of Thai without spaces", partial(send_texts, ["เขาไปโรงเรียน" * 2500]), is_refused=True),
+        Expensive("100 kB of Thai without spaces", partial(send_texts, [thai])),
+        Expensive("100 kB of Thai for the model to read", partial(send_texts, [thai], placeholders=False), is_refused=True),
         Expensive("100 kB of opening quotation marks", partial(send_texts, ["“ " * 24_900 + "A."], split="line")),
         Expensive("50,000 lines", partial(send_texts, ["a\n" * 49_900], split="line")),
         Expensive("100 kB without a split", partial(send_texts, [(ORDINARY * 700)[:99_900]], split="none")),
