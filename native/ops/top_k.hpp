@@ -26,7 +26,8 @@ struct Logits {
   std::int64_t first, count;
 };
 
-class TopK {
+// Each has cache lines of its own, because threads search neighbouring rows.
+class alignas(64) TopK {
  public:
   void clear();
 

@@ -20,7 +20,7 @@ _QUANTUM_S = 0.05
 _SHARED_QUANTUM_S = 0.005
 """… and when other work waits for a thread, it gives way after this time: small models do several steps in it."""
 
-_SHORT_QUANTUM_S = 0.0003
+_SHORT_QUANTUM_S = 0.0006
 """In the engine's own thread a quantum has as many steps as fit into this time: a new sequence waits that long, and what the
 engine does between quanta costs as much as a fifth of a short step."""
 
