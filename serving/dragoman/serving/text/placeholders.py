@@ -13,8 +13,8 @@ from collections.abc import Iterator, Set
 __all__ = ["is_aside", "may_have_placeholders", "placeholder_spans"]
 
 _UNITS = (
-    "km/h|kWh|kHz|MHz|GHz|min|Mbit|Gbit|kB|MB|GB|TB|km|cm|mm|nm|kg|mg|ml|cl|dl|kW|MW|mAh|ms|Hz|lb|oz|ft|°C|°F|°|µm|m²|m³"
-    "|m|g|l|h|s|W|V|%|‰|€|\\$|£"
+    "km/h|kWh|kHz|MHz|GHz|min|Mbit|Gbit|kB|MB|GB|TB|[kcm]?m[²³]|km|cm|mm|nm|kg|mg|ml|cl|dl|kW|MW|mAh|ms|Hz|lb|oz|ft"
+    "|°C|°F|℃|℉|°|µm|m|g|l|h|s|W|V|%|‰|€|\\$|£"
 )
 _WIDE = "，。、；：！？（）［］｛｝《》「」『』【】“”‘’…\u3000"
 """No link has them: in languages without spaces they stand directly behind it."""
