@@ -79,6 +79,7 @@ def _long_texts() -> list[Expensive]:
         "100 kB of ordinary text": (ORDINARY * 700)[:99_900],
         "33,000 placeholders": "{a}" * 33_000,
         "24,000 placeholders between spaces": "{a} " * 24_000,
+        "33,000 words that the model can't read": "א," * 33_000,
         "100 kB in capitals": "WHERE IS IT? " * 7_600,
         "16,000 lines of signs": "* * *\n" * 16_000,
         "49,000 blank lines": "a." + " \n" * 49_000 + "b.",
